@@ -1,0 +1,120 @@
+"""The command `mgwfbp`: picks the subcommand, and decides how each kind of failure ends the process.
+
+0  it worked
+1  something failed that the user could not foresee: a traceback, and the whole job ends
+2  a user's mistake: one line that says what to do
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from importlib import import_module
+
+import click
+
+import mgwfbp
+from mgwfbp.errors import SharedError, UserError, unknown_name
+
+COMMANDS = {
+    "train": "Train a network on all ranks.",
+    "plan": "Compare schedules for a workload on a network, on paper.",
+    "profile": "Measure a network's layer times: a WORKLOAD file.",
+    "bench": "Measure what this machine and its network can do.",
+}
+
+
+class Commands(click.Group):
+    """The subcommands, each imported when it is asked for: `plan` needs no MPI."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, in the order of a user's day."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command:
+        """The command called `name`. Raises UserError with the nearest name for an unknown one."""
+        if name not in COMMANDS:
+            raise unknown_name("command", name, COMMANDS)
+        return import_module(f"mgwfbp.cli.{name}").command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list in --help, without importing the commands."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.command(cls=Commands)
+@click.version_option(mgwfbp.__version__, prog_name="mgwfbp")
+def cli() -> None:
+    """Data-parallel SGD that you can read: merged gradients, exact schedules, plain MPI.
+
+    Start the commands that use several ranks with mpirun or srun: mpirun -n 2 mgwfbp train lenet
+    """
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    try:
+        code = cli.main(prog_name="mgwfbp", standalone_mode=False)
+        sys.stdout.flush()
+    except (click.Abort, KeyboardInterrupt):
+        code = 130
+    except click.ClickException as error:
+        code = _mistake(error.format_message(), shared=False)
+    except UserError as error:
+        code = _mistake(str(error), shared=isinstance(error, SharedError))
+    except BrokenPipeError:  # `mgwfbp plan … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    except Exception as error:
+        code = _failure(error)
+    sys.exit(code)
+
+
+def _mistake(message: str, shared: bool) -> int:
+    """Print a user's mistake in one line; `shared` means that every rank knows of it and stops with this one."""
+    line = f"mgwfbp: error: {' '.join(message.split())}\n"
+    world = _world()
+    if world is None:
+        # Before MPI has started, ranks cannot tell each other. Rank 0 speaks first; when it fails alike, the launcher ends
+        # the job, and the others need not repeat it.
+        if _launched_rank() > 0:
+            time.sleep(0.5)
+        sys.stderr.write(line)
+    elif shared:
+        if world.rank == 0:
+            sys.stderr.write(line)
+    else:
+        sys.stderr.write(line if world.size == 1 else line.replace("error:", f"error on rank {world.rank}:", 1))
+        sys.stderr.flush()
+        if world.size > 1:
+            world.Abort(2)  # the others wait for this rank
+    return 2
+
+
+def _failure(error: Exception) -> int:
+    """A fault: the traceback, and the end of the whole job, since the other ranks would wait for this one for ever."""
+    world = _world()
+    if world is None or world.size == 1:
+        traceback.print_exception(error)
+    else:
+        from mgwfbp.comm.world import abort_job
+
+        abort_job("in the main thread", error)
+    return 1
+
+
+def _world():  # type: ignore[no-untyped-def]
+    """COMM_WORLD if this process has started MPI, else None."""
+    mpi = sys.modules.get("mpi4py.MPI")
+    return mpi.COMM_WORLD if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized() else None
+
+
+def _launched_rank() -> int:
+    """This process's rank as its launcher tells it; 0 without one."""
+    for variable in ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"):
+        if os.environ.get(variable, "").isdecimal():
+            return int(os.environ[variable])
+    return 0

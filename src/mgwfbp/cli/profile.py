@@ -1,0 +1,42 @@
+"""mgwfbp profile"""
+
+from __future__ import annotations
+
+import click
+
+from mgwfbp.cli.options import examples, option
+from mgwfbp.files import write_json
+from mgwfbp.schedule.workload import workload_to_dict
+
+
+@click.command(
+    "profile",
+    short_help="Measure a network's layer times: a WORKLOAD file.",
+    **examples("""
+        mgwfbp profile lenet -o lenet.json
+        mpirun -n 4 mgwfbp profile resnet20 --batch-size 64 -o resnet20.json
+    """),
+)
+@click.argument("model")
+@option("-o", "--output", required=True, metavar="WORKLOAD.json", help="Where to write the workload.")
+@option("--batch-size", default=32, type=click.IntRange(1), help="Samples a rank and iteration.")
+@option("--iterations", default=10, type=click.IntRange(1), help="Iterations to take the median of; one more warms up.")
+@option("--seed", default=1, type=click.IntRange(0), help="Makes the weights and the images.")
+@option("--threads", type=click.IntRange(1), help="BLAS threads a rank.  [default: cores ÷ ranks on this machine]")
+def command(model: str, output: str, batch_size: int, iterations: int, seed: int, threads: int | None) -> None:
+    """Measure the forward and layer-by-layer backward times of MODEL on synthetic images.
+
+    Each layer's time is the median over the iterations and the largest over the ranks.
+    """
+    from mgwfbp.comm import World
+    from mgwfbp.training.profile import profile
+
+    world = World()
+    workload = profile(world, model, batch_size, iterations, seed, threads)
+    with world.together():
+        if world.rank == 0:
+            write_json(output, workload_to_dict(workload))
+            click.echo(
+                f"{output}: {workload.name}, batch {batch_size}, {len(workload.layers)} layers, "
+                f"forward {workload.forward_s * 1e3:.2f} ms, backward {workload.backward_s * 1e3:.2f} ms"
+            )

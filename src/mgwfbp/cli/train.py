@@ -1,0 +1,53 @@
+"""mgwfbp train"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from mgwfbp.cli.options import examples, option
+from mgwfbp.training.config import Config
+
+DEFAULT = Config("")
+
+
+@click.command(
+    "train",
+    short_help="Train a network on all ranks.",
+    **examples("""
+        mpirun -n 2 mgwfbp train lenet --data mnist5k --epochs 3 --out runs/lenet
+        mpirun -n 4 mgwfbp train resnet20 --data cifar10 --data-dir ~/cifar --global-batch-size 128 --lr 0.1
+        mpirun -n 2 mgwfbp train mlp --data synthetic:28x28x1x10 --schedule bucket:256kB
+    """),
+)
+@click.argument("model")
+@option("--data", default=DEFAULT.data, help="mnist5k, mnist, cifar10 or synthetic:HEIGHTxWIDTHxCHANNELSxCLASSES.")
+@option("--data-dir", metavar="FOLDER", help="Where the files of mnist or cifar10 are.")
+@option("--out", metavar="FOLDER", help="The run folder.  [default: runs/MODEL-DATE-TIME]")
+@option("--overwrite", is_flag=True, help="Replace another run's files in the run folder.")
+@option("--schedule", default=DEFAULT.schedule, help="wfbp, single, mgwfbp, optimal or bucket:SIZE.")
+@option("--epochs", default=DEFAULT.epochs, help="How often every training sample is seen.")
+@option("--iterations", type=int, help="Stop after so many iterations.")
+@option("--batch-size", default=DEFAULT.batch_size, help="Samples a rank and iteration.")
+@option("--global-batch-size", type=int, help="Samples of all ranks together, instead of --batch-size.")
+@option("--lr", default=DEFAULT.lr, help="Learning rate.")
+@option("--momentum", default=DEFAULT.momentum, help="Momentum of SGD.")
+@option("--weight-decay", default=DEFAULT.weight_decay, help="Weight decay (L2).")
+@option("--nesterov", is_flag=True, help="Nesterov's momentum.")
+@option("--seed", default=DEFAULT.seed, help="Fixes weights, order of samples, dropout.")
+@option("--profile-iterations", default=DEFAULT.profile_iterations, help="Unmerged iterations before the plan.")
+@option("--log-every", default=DEFAULT.log_every, help="Iterations between two progress lines.")
+@option("--timeline-iterations", default=DEFAULT.timeline_iterations, help="Planned iterations in timeline.json.")
+@option("--threads", type=int, help="BLAS threads a rank.  [default: cores ÷ ranks on this machine]")
+def command(**options: Any) -> None:
+    """Train MODEL (lenet, mlp, resnet20, resnet32, resnet56 or resnet110) on all ranks.
+
+    The first iterations send one message a layer and are measured; then the schedule is computed and followed. The run
+    folder gets config.json, metrics.jsonl, schedule.json, workload.json, network.json, timeline.json (open it in
+    chrome://tracing or ui.perfetto.dev) and summary.json.
+    """
+    config = Config(**options)
+    from mgwfbp.training.loop import train
+
+    train(config)

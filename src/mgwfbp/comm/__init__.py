@@ -1,0 +1,20 @@
+"""Ranks, transports, the comm thread and the all-reduce benchmark. Importing it starts MPI."""
+
+from mgwfbp.comm.agree import agree
+from mgwfbp.comm.benchmark import measure_all_reduce
+from mgwfbp.comm.thread import Alone, Comm, CommThread, Sent, open_comm
+from mgwfbp.comm.transport import HostTransport, Transport
+from mgwfbp.comm.world import World
+
+__all__ = [
+    "Alone",
+    "Comm",
+    "CommThread",
+    "HostTransport",
+    "Sent",
+    "Transport",
+    "World",
+    "agree",
+    "measure_all_reduce",
+    "open_comm",
+]

@@ -1,0 +1,68 @@
+"""How long does an all-reduce take here? A short measurement, a table and a line through it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from mgwfbp.comm.transport import HostTransport, Transport
+from mgwfbp.comm.world import MPI, World
+from mgwfbp.schedule import TableCost
+
+SMALLEST_NBYTES = 256
+FACTOR = 4
+
+
+def benchmark_sizes(largest: int) -> list[int]:
+    """256 B, 1 KiB, 4 KiB, … and `largest` (bytes, rounded up to 256) itself: the sizes to measure."""
+    largest = max(FACTOR * SMALLEST_NBYTES, -(-largest // SMALLEST_NBYTES) * SMALLEST_NBYTES)
+    sizes, size = [], SMALLEST_NBYTES
+    while size < largest:
+        sizes.append(size)
+        size *= FACTOR
+    return [*sizes, largest]
+
+
+def measure_all_reduce(
+    world: World,
+    largest: int,
+    *,
+    seconds_a_size: float = 0.03,
+    most_repeats: int = 50,
+    transport: Transport | None = None,
+) -> dict[str, Any]:
+    """Time all-reduces of 256 B to `largest` bytes; returns a NETWORK object (see DESIGN: Files). Collective.
+
+    A size is repeated for about `seconds_a_size` (5 to `most_repeats` times, after one warm-up); its time is the median
+    over the repetitions, averaged over the ranks. `a_s` and `b_s_per_byte` are the line that minimises the relative
+    errors, `r2` how well it explains the table.
+    """
+    transport = transport or HostTransport(world.comm)
+    sizes, times = benchmark_sizes(largest), []
+    for size in sizes:
+        buffer = np.zeros(size // 4, np.float32)
+        once = _time(world, transport, buffer)
+        # All ranks must repeat equally often, so rank 0's clock decides.
+        repeats = world.comm.bcast(int(np.clip(seconds_a_size / max(once, 1e-7), 5, most_repeats)), root=0)
+        times.append(float(np.median([_time(world, transport, buffer) for _ in range(repeats)])))
+    seconds = [total / world.size for total in world.sum(times)]
+    table = TableCost(tuple(map(float, sizes)), tuple(seconds))
+    return {
+        "source": f"measured: {world.size} ranks, {world.local_size} on this machine, transport {transport.name}, "
+        + MPI.Get_library_version().splitlines()[0].strip("\0 ").replace("\t", " "),
+        "ranks": world.size,
+        "nbytes": sizes,
+        "seconds": seconds,
+        "a_s": table.affine.a,
+        "b_s_per_byte": table.affine.b,
+        "r2": table.affine.r2,
+    }
+
+
+def _time(world: World, transport: Transport, buffer: np.ndarray) -> float:
+    world.comm.Barrier()
+    start = time.perf_counter()
+    transport.all_reduce(buffer)
+    return time.perf_counter() - start

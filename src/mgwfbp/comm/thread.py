@@ -1,0 +1,164 @@
+"""The comm thread: walks the schedule, waits until a bucket is complete, all-reduces its slice, marks it done.
+
+The main thread's part of one iteration:
+
+    comm.begin(schedule)
+    loss = network.forward(images, labels, step)
+    network.backward(on_gradient=comm.gradient_ready)
+    for sent in comm.completed():
+        optimizer.update(sent.slice)
+
+One thread a process, one message in flight, always in schedule order: so all ranks issue the same collectives in the
+same order without negotiating, provided that their schedules and arenas are equal, and that is compared before a
+schedule's first message.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from queue import SimpleQueue
+from typing import NamedTuple, Protocol
+
+from mgwfbp.arena import Arena
+from mgwfbp.comm.agree import agree
+from mgwfbp.comm.transport import HostTransport, Transport
+from mgwfbp.comm.world import World, abort_job
+from mgwfbp.schedule import Bucket, Schedule
+
+
+class Sent(NamedTuple):
+    """A bucket whose message has ended: its slice of the arena, and when it was complete, sent and received.
+
+    Times are `time.perf_counter_ns()`. Without a message (one rank) start and end are the ready time.
+    """
+
+    bucket: Bucket
+    slice: slice
+    ready_ns: int
+    start_ns: int
+    end_ns: int
+
+
+class Comm(Protocol):
+    """What the training loop asks of communication."""
+
+    def begin(self, schedule: Schedule) -> None:
+        """An iteration starts; its buckets will be sent in the order of `schedule`."""
+
+    def gradient_ready(self, layer: int) -> None:
+        """The gradients of `layer` (gradient-ready order: 0, 1, 2, …) are written."""
+
+    def completed(self) -> Iterator[Sent]:
+        """The buckets in schedule order, each as soon as its slice holds the sum over all ranks."""
+
+    def close(self) -> None:
+        """No more iterations."""
+
+
+def open_comm(world: World, arena: Arena) -> Comm:
+    """A comm thread where there is someone to talk to, the plain path otherwise."""
+    return Alone(arena) if world.size == 1 else CommThread(world, arena)
+
+
+class Alone:
+    """One rank: its gradients are the sums already."""
+
+    def __init__(self, arena: Arena) -> None:
+        self.arena = arena
+        self.ready_ns: list[int] = []
+
+    def begin(self, schedule: Schedule) -> None:
+        """Remember the schedule: the optimiser still goes bucket by bucket."""
+        self.schedule = schedule
+        self.ready_ns.clear()
+
+    def gradient_ready(self, layer: int) -> None:
+        """Note the time."""
+        self.ready_ns.append(time.perf_counter_ns())
+
+    def completed(self) -> Iterator[Sent]:
+        """All buckets at once."""
+        for bucket in self.schedule.buckets:
+            ready = self.ready_ns[bucket.last]
+            yield Sent(bucket, self.arena.slice_of(bucket.first, bucket.last), ready, ready, ready)
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+class CommThread:
+    """The thread and its hand-over points; see the module's text for how it is called.
+
+    `transport` is the `host` one by default. An exception in the thread aborts the whole job, naming rank and bucket:
+    the other ranks would wait for this one for ever.
+    """
+
+    def __init__(self, world: World, arena: Arena, transport: Transport | None = None) -> None:
+        self.arena = arena
+        self.comm = world.comm.Dup()  # its own: no other traffic can get between its messages
+        self.transport = transport or HostTransport(self.comm)
+        self.schedule: Schedule | None = None
+        self._agreed: Schedule | None = None
+        self._orders: SimpleQueue[Schedule | None] = SimpleQueue()
+        self._ready: SimpleQueue[tuple[int, int]] = SimpleQueue()  # (last layer of a complete bucket, time in ns)
+        self._sent: SimpleQueue[Sent] = SimpleQueue()
+        # A thread that waits for the interpreter lock gets it after this time; with Python's 5 ms the comm thread would
+        # idle that long whenever the main thread is in pure Python.
+        sys.setswitchinterval(1e-4)
+        self._thread = threading.Thread(target=self._run, name="comm", daemon=True)
+        self._thread.start()
+
+    def begin(self, schedule: Schedule) -> None:
+        """Hand `schedule` to the thread. Collective if it is not the one before: raises UserError where ranks differ.
+
+        The thread is idle then, so this comparison cannot meet one of its messages.
+        """
+        if schedule is not self._agreed:
+            schedule.check(len(self.arena.names))
+            cuts = " ".join(f"{bucket.first}-{bucket.last}" for bucket in schedule.buckets)
+            agree(self.comm, "gradient layout and schedule", [*self.arena.description(), f"buckets {cuts}"])
+            self._agreed = schedule
+        self.schedule = schedule
+        self._last_layers = {bucket.last for bucket in schedule.buckets}
+        self._announced = 0
+        self._orders.put(schedule)
+
+    def gradient_ready(self, layer: int) -> None:
+        """Count one layer more; wake the thread if that completes a bucket."""
+        if layer != self._announced:
+            raise RuntimeError(f"layer {layer} announced its gradient, but layer {self._announced} is next")
+        self._announced += 1
+        if layer in self._last_layers:
+            self._ready.put((layer, time.perf_counter_ns()))
+
+    def completed(self) -> Iterator[Sent]:
+        """The buckets in schedule order, each as its message ends."""
+        assert self.schedule is not None
+        for _ in self.schedule.buckets:
+            yield self._sent.get()
+
+    def close(self) -> None:
+        """End the thread and free its communicator. Call it between iterations, on all ranks."""
+        self._orders.put(None)
+        self._thread.join()
+        self.comm.Free()
+
+    def _run(self) -> None:
+        where = "in the comm thread"
+        try:
+            while (schedule := self._orders.get()) is not None:
+                ready: dict[int, int] = {}
+                for place, bucket in enumerate(schedule.buckets):
+                    where = f"in the comm thread at bucket {place} (layers {bucket.first} to {bucket.last})"
+                    part = self.arena.slice_of(bucket.first, bucket.last)
+                    while bucket.last not in ready:  # layers announce in order: its last layer completes a bucket
+                        layer, when = self._ready.get()
+                        ready[layer] = when
+                    start = time.perf_counter_ns()
+                    self.transport.all_reduce(self.arena.gradients[part])
+                    self._sent.put(Sent(bucket, part, ready[bucket.last], start, time.perf_counter_ns()))
+        except BaseException as error:
+            abort_job(where, error)

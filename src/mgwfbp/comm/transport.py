@@ -1,0 +1,58 @@
+"""How a slice of gradients travels: transports, each with one blocking `all_reduce` for the comm thread to call."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, Protocol
+
+from mpi4py import MPI
+
+from mgwfbp.errors import UserError
+
+FIRST_POLL_S = 20e-6
+
+
+class Transport(Protocol):
+    """Sums a slice over all ranks, in place, and returns when it is done."""
+
+    name: str
+
+    def all_reduce(self, array: Any) -> None:
+        """`array` (1-D, contiguous, a view of the arena) becomes its sum over all ranks."""
+
+
+class HostTransport:
+    """NumPy arrays by MPI_Iallreduce, in place on the slice.
+
+    MPI advances a non-blocking message only inside MPI calls, so somebody must call it: the comm thread tests, sleeping
+    in between (`poll_s` seconds; from 20 µs at first, for short messages, doubling up to it), because a blocking Wait
+    would spin and take the core from the backward pass. 200 µs measured within 7 % of the pipelined bound on MPICH;
+    1 ms was worse than no overlap at all.
+    """
+
+    name = "host"
+
+    def __init__(self, comm: MPI.Intracomm, poll_s: float | None = None) -> None:
+        self.comm = comm
+        self.poll_s = poll_interval_s() if poll_s is None else poll_s
+
+    def all_reduce(self, array: Any) -> None:
+        """Sum `array` over all ranks, in place."""
+        request = self.comm.Iallreduce(MPI.IN_PLACE, array, MPI.SUM)
+        pause = min(FIRST_POLL_S, self.poll_s)
+        while not request.Test():
+            time.sleep(pause)
+            pause = min(2 * pause, self.poll_s)
+
+
+def poll_interval_s() -> float:
+    """The polling interval in seconds: MGWFBP_POLL_US microseconds, 200 by default. Raises UserError if it is no number."""
+    text = os.environ.get("MGWFBP_POLL_US", "200")
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1e6:
+        raise UserError(f"MGWFBP_POLL_US={text}: must be a number of microseconds from 0 to 1000000")
+    return value * 1e-6

@@ -1,0 +1,88 @@
+"""Ranks: who am I, how many are we, who shares my machine; and how a job ends when something is wrong."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from mgwfbp.errors import SharedError, UserError
+
+try:
+    from mpi4py import MPI
+except (ImportError, RuntimeError) as error:
+    raise UserError(
+        f"no MPI library can be loaded ({str(error).splitlines()[0]}); install one into the environment with "
+        "pip install 'mgwfbp[mpich]', or load the site's MPI and install mpi4py against it"
+    ) from None
+
+
+class World:
+    """This process among all: `comm` (mpi4py), `rank`, `size`, `local_rank`, `local_size` (ranks on this machine), and
+    `threads`, the cores this rank can count on.
+
+    Raises UserError if MPI was not started with THREAD_MULTIPLE, which the comm thread needs.
+    """
+
+    def __init__(self, comm: MPI.Intracomm = MPI.COMM_WORLD) -> None:
+        if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+            raise UserError(
+                "this MPI was started without THREAD_MULTIPLE, which the comm thread needs; "
+                "unset MPI4PY_RC_THREAD_LEVEL, or use an MPI built with thread support"
+            )
+        self.comm = comm
+        self.rank: int = comm.Get_rank()
+        self.size: int = comm.Get_size()
+        # A shared-memory split tells the truth under every launcher; the launchers' variables do not.
+        node = comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank)
+        self.local_rank: int = node.Get_rank()
+        self.local_size: int = node.Get_size()
+        own = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+        all_local = set().union(*node.allgather(own))
+        node.Free()
+        self.threads = max(1, min(len(own), len(all_local) // self.local_size))
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Around what a rank does alone and may fail at by a user's mistake: if one rank fails, all do, with its message.
+
+        Without it the others would wait in their next collective for the rank that left. The body must not communicate.
+        """
+        mistake = None
+        try:
+            yield
+        except UserError as error:
+            mistake = str(error)
+        found = self.comm.allgather((mistake, socket.gethostname()))
+        failed = [rank for rank, (message, _) in enumerate(found) if message is not None]
+        if failed:
+            message, host = found[failed[0]]
+            raise SharedError(message if len(failed) == self.size else f"rank {failed[0]} on {host}: {message}")
+
+    def max(self, values: Sequence[float]) -> list[float]:
+        """The largest of each of `values` over all ranks."""
+        return self._reduce(values, MPI.MAX)
+
+    def sum(self, values: Sequence[float]) -> list[float]:
+        """The sum of each of `values` over all ranks."""
+        return self._reduce(values, MPI.SUM)
+
+    def _reduce(self, values: Sequence[float], operation: MPI.Op) -> list[float]:
+        result = np.array(values, float)
+        self.comm.Allreduce(MPI.IN_PLACE, result, operation)
+        return result.tolist()
+
+
+def abort_job(where: str, error: BaseException) -> None:
+    """End the whole job: print the traceback of `error` with this rank, its host and `where`, then MPI_Abort."""
+    text = "".join(traceback.format_exception(error))
+    rank = MPI.COMM_WORLD.Get_rank()
+    # One write: the ranks share the terminal.
+    sys.stderr.write(f"mgwfbp: rank {rank} on {socket.gethostname()} failed {where}; the whole job ends\n{text}")
+    sys.stderr.flush()
+    MPI.COMM_WORLD.Abort(1)

@@ -1,0 +1,59 @@
+"""Read and write the project's JSON files: one-line errors on the way in, whole files or none on the way out."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from mgwfbp.errors import UserError
+
+
+def read_json(path: str | Path, what: str) -> dict[str, Any]:
+    """The JSON object in `path`; `what` names the kind of file in errors ("network file").
+
+    Raises UserError if the file is missing, unreadable, not JSON, or holds something other than an object.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{what} {path}: cannot be read ({error.strerror or error})") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{what} {path}: not a text file, a JSON object was expected") from None
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{what} {path}: not JSON (line {error.lineno}: {error.msg})") from None
+    except RecursionError:
+        raise UserError(f"{what} {path}: not a {what}, it is nested too deeply") from None
+    if not isinstance(value, dict):
+        raise UserError(f"{what} {path}: a JSON object was expected, found a {type(value).__name__}")
+    return value
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write `text` to `path` whole or not at all: to a temporary name in the same folder, then renamed.
+
+    Raises UserError if the folder does not exist or cannot be written.
+    """
+    path = Path(path)
+    temporary = ""
+    try:
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, 0o644)  # mkstemp makes it private; a run folder is shared with colleagues
+        os.replace(temporary, path)
+    except OSError as error:
+        if temporary and os.path.exists(temporary):
+            os.unlink(temporary)
+        raise UserError(f"{path}: cannot be written ({error.strerror or error})") from None
+
+
+def write_json(path: str | Path, value: dict[str, Any]) -> None:
+    """Write `value` as indented JSON to `path`, whole or not at all. Raises UserError as `write_text` does."""
+    write_text(path, json.dumps(value, indent=1) + "\n")

@@ -1,0 +1,35 @@
+"""The layers, each with an explicit forward and backward. No tape, no MPI."""
+
+from mgwfbp.layers.activation import Dropout, Flatten, ReLU
+from mgwfbp.layers.conv import Conv2d
+from mgwfbp.layers.initial import constant, he_normal, xavier_uniform
+from mgwfbp.layers.layer import Initial, Layer, Shape, Step, Tensor
+from mgwfbp.layers.linear import Linear
+from mgwfbp.layers.loss import SoftmaxCrossEntropy
+from mgwfbp.layers.merge import Add, Concat, PadShortcut
+from mgwfbp.layers.norm import BatchNorm2d
+from mgwfbp.layers.pool import AvgPool2d, GlobalAvgPool, MaxPool2d
+
+__all__ = [
+    "Add",
+    "AvgPool2d",
+    "BatchNorm2d",
+    "Concat",
+    "Conv2d",
+    "Dropout",
+    "Flatten",
+    "GlobalAvgPool",
+    "Initial",
+    "Layer",
+    "Linear",
+    "MaxPool2d",
+    "PadShortcut",
+    "ReLU",
+    "Shape",
+    "SoftmaxCrossEntropy",
+    "Step",
+    "Tensor",
+    "constant",
+    "he_normal",
+    "xavier_uniform",
+]

@@ -1,0 +1,53 @@
+"""Fully connected layer."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mgwfbp.kernels import Array
+from mgwfbp.layers.initial import constant, he_normal
+from mgwfbp.layers.layer import Initial, Layer, Shape, Step, Tensor
+
+
+class Linear(Layer):
+    """y = x·W + b.
+
+    x is (batch, in), W (in, out), b (out,), y (batch, out). `initial` maps fan-in to W's filler; He normal by default.
+    """
+
+    weight: Array
+    d_weight: Array
+    bias: Array
+    d_bias: Array
+
+    def __init__(self, out: int, *, initial: Initial | None = None) -> None:
+        super().__init__()
+        self.out = out
+        self.initial = initial
+
+    def connect(self, *shapes: Shape) -> Shape:
+        """(in,) → (out,)."""
+        (shape,) = shapes
+        self.need(len(shape) == 1, "a flat input (put Flatten before it)", shape)
+        fan_in = shape[0]
+        self.parameters = [
+            Tensor("weight", (fan_in, self.out), self.initial or he_normal(fan_in)),
+            Tensor("bias", (self.out,), constant(0.0)),
+        ]
+        return (self.out,)
+
+    def forward(self, x: Array, step: Step) -> Array:
+        """y = x·W + b."""
+        self.x = x
+        y = x @ self.weight
+        y += self.bias
+        return y
+
+    def backward_parameters(self, dy: Array) -> None:
+        """dW = xᵀ·dy, db = Σ over the batch of dy."""
+        np.matmul(self.x.T, dy, out=self.d_weight)
+        np.sum(dy, axis=0, out=self.d_bias)
+
+    def backward_input(self, dy: Array) -> Array:
+        """dx = dy·Wᵀ."""
+        return dy @ self.weight.T

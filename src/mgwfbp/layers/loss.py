@@ -1,0 +1,36 @@
+"""The loss at the end of a net."""
+
+from __future__ import annotations
+
+from mgwfbp.kernels import Array
+from mgwfbp.layers.layer import Layer, Shape
+
+
+class SoftmaxCrossEntropy(Layer):
+    """−log softmax(x)[label], summed over this rank's samples and divided by the size of the *global* batch.
+
+    So the sum of the ranks' losses is the mean over the global batch, and the sum of the ranks' gradients is that
+    mean's gradient: the all-reduce only adds, and a short last batch, or one that does not divide by the ranks, needs
+    no special case. (It also keeps messages small enough for float16.)
+    """
+
+    def connect(self, *shapes: Shape) -> Shape:
+        """(classes,) → ()."""
+        (shape,) = shapes
+        self.need(len(shape) == 1, "an input of (classes,)", shape)
+        return ()
+
+    def loss(self, logits: Array, labels: Array, global_batch: int) -> tuple[float, int]:
+        """(this rank's share of the mean loss, how many of its samples have their label on top).
+
+        `logits` is (batch, classes), `labels` (batch,) of integers below classes.
+        """
+        losses, self.probabilities = self.kernels.softmax_cross_entropy(logits, labels)
+        self.labels, self.global_batch = labels, global_batch
+        return float(losses.sum()) / global_batch, int((logits.argmax(axis=1) == labels).sum())
+
+    def gradient(self) -> Array:
+        """dL/dlogits = (softmax(x) − one-hot(label)) / global batch."""
+        d_logits = self.probabilities / self.global_batch
+        d_logits[self.kernels.xp.arange(len(self.labels)), self.labels] -= 1.0 / self.global_batch
+        return d_logits

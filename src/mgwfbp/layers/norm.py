@@ -1,0 +1,60 @@
+"""Batch normalisation."""
+
+from __future__ import annotations
+
+from mgwfbp.kernels import Array
+from mgwfbp.layers.initial import constant
+from mgwfbp.layers.layer import Layer, Shape, Step, Tensor
+
+
+class BatchNorm2d(Layer):
+    """y = γ · (x − μ) / √(σ² + ε) + β, each channel its own (Ioffe and Szegedy 2015).
+
+    x is (batch, height, width, channels) or (batch, channels). In training μ and σ² are those of this rank's part of
+    the batch (each rank its own, as in DDP and Caffe), and the running ones move towards them by `momentum`, the
+    variance unbiased, as torch has it; otherwise the running ones are used.
+    """
+
+    gamma: Array
+    d_gamma: Array
+    beta: Array
+    d_beta: Array
+    running_mean: Array
+    running_var: Array
+
+    def __init__(self, *, momentum: float = 0.1, epsilon: float = 1e-5) -> None:
+        super().__init__()
+        self.momentum, self.epsilon = momentum, epsilon
+
+    def connect(self, *shapes: Shape) -> Shape:
+        """The shape stays."""
+        (shape,) = shapes
+        channels = (shape[-1],)
+        self.parameters = [Tensor("gamma", channels, constant(1.0)), Tensor("beta", channels, constant(0.0))]
+        self.state = [Tensor("running_mean", channels, constant(0.0)), Tensor("running_var", channels, constant(1.0))]
+        return shape
+
+    def forward(self, x: Array, step: Step) -> Array:
+        """Normalise by the batch's statistics in training, by the running ones otherwise."""
+        k = self.kernels
+        if step.training:
+            mean, variance = k.channel_moments(x)
+            count = x.size // x.shape[-1]
+            self.running_mean += self.momentum * (mean - self.running_mean)
+            self.running_var += self.momentum * (variance * (count / max(1, count - 1)) - self.running_var)
+        else:
+            mean, variance = self.running_mean, self.running_var
+        self.inverse_std = 1.0 / k.xp.sqrt(variance + self.epsilon)
+        self.normalised = k.normalise(x, mean, self.inverse_std)
+        return k.scale_and_shift(self.normalised, self.gamma, self.beta)
+
+    def backward_parameters(self, dy: Array) -> None:
+        """dγ = Σ dy·x̂, dβ = Σ dy, over all axes but the channels; x̂ is the normalised x."""
+        self.d_gamma[...] = self.kernels.channel_sums(dy * self.normalised)
+        self.d_beta[...] = self.kernels.channel_sums(dy)
+
+    def backward_input(self, dy: Array) -> Array:
+        """dx = γ/√(σ²+ε) · (dy − mean(dy) − x̂ · mean(dy·x̂)): the means are dβ and dγ over the number of elements."""
+        scale = self.gamma * self.inverse_std
+        count = dy.size // dy.shape[-1]
+        return self.kernels.normalise_gradient(dy, self.normalised, scale, self.d_beta / count, self.d_gamma / count)

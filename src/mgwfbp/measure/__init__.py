@@ -1,0 +1,1 @@
+"""What was measured: layer times, and the run as a timeline."""

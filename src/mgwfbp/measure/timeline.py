@@ -1,0 +1,66 @@
+"""The run as a Chrome trace (chrome://tracing, ui.perfetto.dev): measured beside planned, every rank a process."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from mgwfbp.schedule import Prediction, Workload
+
+COMPUTE, COMMUNICATION, PLANNED_COMPUTE, PLANNED_COMMUNICATION = range(4)
+THREADS = {
+    COMPUTE: "compute",
+    COMMUNICATION: "communication",
+    PLANNED_COMPUTE: "planned compute",
+    PLANNED_COMMUNICATION: "planned communication",
+}
+
+
+class Span(NamedTuple):
+    """Something that took time on one of the `THREADS`; start and end in ns of `time.perf_counter_ns()`."""
+
+    thread: int
+    name: str
+    start_ns: int
+    end_ns: int
+    details: dict[str, Any]
+
+
+def planned_spans(workload: Workload, prediction: Prediction, start_ns: int, until_ns: int) -> list[Span]:
+    """What `prediction` says of an iteration that starts at `start_ns`, drawn up to `until_ns`.
+
+    The plan is anchored at the measured start of each iteration; where it is longer than the iteration was, its end
+    would run into the next one's, so it is cut there and its true length stands in the details.
+    """
+    spans = [("forward", COMPUTE, 0.0, workload.forward_s)]
+    end = workload.forward_s
+    for layer in workload.layers:
+        spans.append((f"backward {layer.name}", COMPUTE, end, end + layer.backward_s))
+        end += layer.backward_s
+    for place, message in enumerate(prediction.messages):
+        start, stop = message.start_s + workload.forward_s, message.end_s + workload.forward_s
+        spans.append((f"bucket {place}", COMMUNICATION, start, stop))
+    result = []
+    for name, thread, begin, stop in spans:
+        first, last = start_ns + round(begin * 1e9), start_ns + round(stop * 1e9)
+        if first < until_ns:
+            details = {"planned_s": stop - begin}
+            result.append(Span(thread + PLANNED_COMPUTE, name, first, min(last, until_ns), details))
+    return result
+
+
+def chrome_trace(spans_of_rank: list[list[Span]], zero_ns: list[int]) -> dict[str, Any]:
+    """The trace as a JSON object: pid is the rank, tid one of `THREADS`, time 0 the start of the run on each rank.
+
+    `zero_ns[rank]` is that rank's clock when all ranks left one barrier. Times are whole microseconds, rounded down, so
+    that spans which do not overlap in the clock do not overlap in the file.
+    """
+    events: list[dict[str, Any]] = []
+    for rank, spans in enumerate(spans_of_rank):
+        events.append({"ph": "M", "name": "process_name", "pid": rank, "args": {"name": f"rank {rank}"}})
+        for thread, name in THREADS.items():
+            events.append({"ph": "M", "name": "thread_name", "pid": rank, "tid": thread, "args": {"name": name}})
+        for span in spans:
+            start, end = ((time - zero_ns[rank]) // 1000 for time in (span.start_ns, span.end_ns))
+            event = {"ph": "X", "name": span.name, "pid": rank, "tid": span.thread, "ts": start, "dur": end - start}
+            events.append({**event, "args": span.details} if span.details else event)
+    return {"traceEvents": events, "displayTimeUnit": "ms"}

@@ -1,0 +1,161 @@
+"""A net: layers joined into a graph, forward in order, backward in reverse, announcing each finished gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mgwfbp.arena import Arena, LayerSpec
+from mgwfbp.errors import UserError
+from mgwfbp.kernels import Array, Kernels, kernel_set
+from mgwfbp.layers import Layer, Shape, SoftmaxCrossEntropy, Step
+
+
+class Node(NamedTuple):
+    """A value in the graph: its place and its shape without the batch axis. `Network.add` makes and takes them."""
+
+    index: int
+    shape: Shape
+
+
+class Network:
+    """A graph of layers that ends in a loss.
+
+        net = Network("tiny", (28, 28, 1))
+        x = net.add("flat", Flatten(), net.input)
+        x = net.add("fc", Linear(10), x)
+        net.finish(x)
+
+    Then `allocate` makes the arena. Attributes: `arena`; `learnable`, the layers that own parameters in gradient-ready
+    order (layer i's gradient is announced as i); `state`, one flat array of what is not trained (running statistics).
+    """
+
+    arena: Arena
+    kernels: Kernels
+
+    def __init__(self, name: str, input_shape: Shape) -> None:
+        self.name = name
+        self.input = Node(0, tuple(input_shape))
+        self.layers: list[Layer] = []  # layer k makes node k + 1
+        self.sources: list[tuple[int, ...]] = []
+        self.loss = SoftmaxCrossEntropy()
+        self.state: Array = None
+
+    def add(self, name: str, layer: Layer, *inputs: Node) -> Node:
+        """Join `layer` to the outputs `inputs`; returns its own. Raises UserError for a wrong shape or a name twice."""
+        if any(other.name == name for other in self.layers):
+            raise UserError(f"network {self.name}: two layers are called {name}")
+        layer.name, layer.index = name, len(self.layers)
+        shape = layer.connect(*(node.shape for node in inputs))
+        self.layers.append(layer)
+        self.sources.append(tuple(node.index for node in inputs))
+        return Node(len(self.layers), shape)
+
+    def chain(self, node: Node, **layers: Layer) -> Node:
+        """`add` one layer after another, each named by its keyword."""
+        for name, layer in layers.items():
+            node = self.add(name, layer, node)
+        return node
+
+    def finish(self, logits: Node) -> Network:
+        """Put the loss behind `logits` (classes,); the graph is then complete. Returns the network itself."""
+        self.loss.name = f"{self.name}/loss"
+        self.loss.connect(logits.shape)
+        if logits.index != len(self.layers):
+            raise UserError(f"network {self.name}: the logits must come from the layer added last")
+        self.classes = logits.shape[0]
+        self.learnable = [layer for layer in reversed(self.layers) if layer.parameters]
+        if not self.learnable:
+            raise UserError(f"network {self.name}: no layer has parameters, there is nothing to train")
+        # A node needs a gradient if some layer at or before it learns; the images, and what only reshapes them, do not.
+        self.needs_gradient = [False]
+        for layer, sources in zip(self.layers, self.sources, strict=True):
+            self.needs_gradient.append(bool(layer.parameters) or any(self.needs_gradient[s] for s in sources))
+        return self
+
+    def allocate(self, *, seed: int = 0, dtype: Any = np.float32, kernels: Kernels | None = None) -> Network:
+        """Make the arena and the state, bind every layer to its views, fill in initial values. Returns the network.
+
+        A tensor's initial values depend on `seed` and its place only, so every rank and kernel set starts alike.
+        """
+        self.kernels = kernels or kernel_set()
+        xp = self.kernels.xp
+        specs = [LayerSpec(layer.name, [(t.name, t.shape) for t in layer.parameters]) for layer in self.learnable]
+        self.arena = Arena(specs, dtype, xp)
+        for place, layer in enumerate(self.learnable):
+            for number, tensor in enumerate(layer.parameters):
+                parameter, gradient = self.arena.views(place)[tensor.name]
+                rng = np.random.default_rng([seed, layer.index, number])
+                parameter[...] = xp.asarray(tensor.initial(rng, tensor.shape))
+                setattr(layer, tensor.name, parameter)
+                setattr(layer, f"d_{tensor.name}", gradient)
+        owned = [(layer, tensor) for layer in self.layers for tensor in layer.state]
+        self.state = xp.zeros(sum(int(np.prod(tensor.shape)) for _, tensor in owned), dtype)
+        end = 0
+        for layer, tensor in owned:
+            start, end = end, end + int(np.prod(tensor.shape))
+            view = self.state[start:end].reshape(tensor.shape)
+            view[...] = xp.asarray(tensor.initial(np.random.default_rng(0), tensor.shape))
+            setattr(layer, tensor.name, view)
+        for layer in [*self.layers, self.loss]:
+            layer.kernels = self.kernels
+        return self
+
+    def logits(self, images: Array, step: Step) -> Array:
+        """Forward without the loss: (batch, classes). `images` is (batch, *input shape)."""
+        self._check_images(images)
+        uses = [0] * (len(self.layers) + 1)  # outputs are dropped after their last use; a layer keeps what it needs
+        for sources in self.sources:
+            for source in sources:
+                uses[source] += 1
+        values: dict[int, Array] = {0: images}
+        for place, (layer, sources) in enumerate(zip(self.layers, self.sources, strict=True)):
+            inputs = [values[source] for source in sources]
+            values[place + 1] = layer.forward(inputs[0] if len(inputs) == 1 else inputs, step)
+            for source in sources:
+                uses[source] -= 1
+                if not uses[source]:
+                    values.pop(source, None)
+        return values[len(self.layers)]
+
+    def forward(self, images: Array, labels: Array, step: Step, global_batch: int | None = None) -> tuple[float, int]:
+        """(this rank's share of the mean loss over the global batch, its number of right answers).
+
+        `images` is (batch, *input shape) of the network's dtype, `labels` (batch,) of integers; `global_batch` is the
+        number of samples on all ranks (this batch alone by default).
+        """
+        logits = self.logits(images, step)
+        return self.loss.loss(logits, labels, len(labels) if global_batch is None else global_batch)
+
+    def backward(self, on_gradient: Callable[[int], None] | None = None) -> None:
+        """Write all gradients into the arena, last layer first.
+
+        `on_gradient(i)` is called as soon as the gradients of `learnable[i]` are written, before the layer's own
+        input gradient is computed: i = 0, 1, 2, …
+        """
+        gradients: dict[int, Array] = {len(self.layers): self.loss.gradient()}
+        announced = 0
+        for place in reversed(range(len(self.layers))):
+            layer, sources = self.layers[place], self.sources[place]
+            dy = gradients.pop(place + 1, None)
+            if layer.parameters:
+                if dy is None:  # a branch that leads nowhere
+                    self.arena.gradients[self.arena.layer_slices[announced]] = 0
+                else:
+                    layer.backward_parameters(dy)
+                if on_gradient is not None:
+                    on_gradient(announced)
+                announced += 1
+            if dy is None or not any(self.needs_gradient[source] for source in sources):
+                continue
+            dx = layer.backward_input(dy)
+            for source, part in zip(sources, [dx] if len(sources) == 1 else dx, strict=True):
+                if self.needs_gradient[source]:
+                    # Not in place: Add hands the same array to all its inputs.
+                    gradients[source] = gradients[source] + part if source in gradients else part
+
+    def _check_images(self, images: Array) -> None:
+        if tuple(images.shape[1:]) != self.input.shape:
+            raise UserError(f"network {self.name}: needs images of {self.input.shape}, got {tuple(images.shape[1:])}")

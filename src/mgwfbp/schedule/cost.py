@@ -1,0 +1,98 @@
+"""What an all-reduce costs: seconds as a function of message bytes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from mgwfbp.errors import UserError
+from mgwfbp.schedule.fit import AffineFit, fit_affine, monotone
+
+# bytes -> seconds; non-negative and monotone: more bytes never take less time.
+Cost = Callable[[float], float]
+
+
+@dataclass(frozen=True)
+class AffineCost:
+    """The paper's cost: t(M) = a + b·M, `a` seconds a message, `b` seconds a byte (MG-WFBP, eq. 2).
+
+    A message of no bytes still costs `a`. Raises UserError if `a` or `b` is negative or not finite.
+    """
+
+    a: float
+    b: float
+
+    def __post_init__(self) -> None:
+        for name, value in (("a", self.a), ("b", self.b)):
+            if not math.isfinite(value) or value < 0:
+                raise UserError(f"all-reduce cost: {name} must be a finite number ≥ 0, found {value}")
+
+    def __call__(self, nbytes: float) -> float:
+        """Seconds for a message of `nbytes` (a number or an array of them)."""
+        return self.a + self.b * nbytes
+
+
+@dataclass(frozen=True)
+class TableCost:
+    """A measured cost: linear between the measured sizes, made monotone by isotonic regression.
+
+    `nbytes` strictly ascending, `seconds` of the same length; at least two points. Below the first size the cost is
+    the first one's; above the last it grows with the slope of the table's last factor of four in size.
+    Raises UserError if the sizes do not ascend, or a value is negative or not finite.
+    """
+
+    nbytes: tuple[float, ...]
+    seconds: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.nbytes) != len(self.seconds) or len(self.nbytes) < 2:
+            raise UserError(
+                f"all-reduce table: needs two or more points and as many seconds as sizes, "
+                f"found {len(self.nbytes)} sizes and {len(self.seconds)} seconds"
+            )
+        for name, values in (("nbytes", self.nbytes), ("seconds", self.seconds)):
+            bad = [value for value in values if not math.isfinite(value) or value < 0]
+            if bad:
+                raise UserError(f"all-reduce table: {name} must be finite numbers ≥ 0, found {bad[0]}")
+        if any(after <= before for before, after in zip(self.nbytes, self.nbytes[1:], strict=False)):
+            raise UserError("all-reduce table: nbytes must ascend, each size once")
+        object.__setattr__(self, "seconds", tuple(monotone(self.seconds).tolist()))
+
+    @cached_property
+    def _arrays(self) -> tuple[np.ndarray, np.ndarray, float]:
+        nbytes, seconds = np.array(self.nbytes, float), np.array(self.seconds, float)
+        # A single pair of neighbours would let one noisy point decide what every larger message costs.
+        before = max(0, min(len(nbytes) - 2, int(np.searchsorted(nbytes, nbytes[-1] / 4, "right")) - 1))
+        slope = (seconds[-1] - seconds[before]) / (nbytes[-1] - nbytes[before])
+        return nbytes, seconds, float(slope)
+
+    @cached_property
+    def affine(self) -> AffineFit:
+        """The affine fit through the table's points, weighted so that each counts by its relative error."""
+        return fit_affine(self.nbytes, self.seconds, relative=True)
+
+    def __call__(self, nbytes: float) -> float:
+        """Seconds for a message of `nbytes` (a number or an array of them)."""
+        sizes, seconds, slope = self._arrays
+        return np.interp(nbytes, sizes, seconds) + slope * np.maximum(0.0, np.subtract(nbytes, sizes[-1]))
+
+
+def startup_s(cost: Cost) -> float:
+    """The start-up time `a` of any cost: what the paper's Algorithm 1 compares gaps with.
+
+    For a table it is the intercept of its affine fit, for any other callable the cost of no bytes.
+    """
+    if isinstance(cost, TableCost):
+        return cost.affine.a
+    return float(cost(0.0))
+
+
+def costs(cost: Cost, sizes: Sequence[float] | np.ndarray) -> np.ndarray:
+    """`cost` at each of `sizes` (bytes), as float64 seconds. Ours take arrays; a user's callable need not."""
+    if isinstance(cost, AffineCost | TableCost):
+        return np.asarray(cost(np.asarray(sizes, float)))  # type: ignore[arg-type]
+    return np.fromiter((cost(float(size)) for size in sizes), float, len(sizes))

@@ -1,0 +1,162 @@
+"""What a schedule is made for and what it is: a net's layer times and sizes, and the cuts between buckets."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+from mgwfbp.errors import UserError
+
+
+@dataclass(frozen=True)
+class LayerProfile:
+    """One layer that owns parameters, as measured.
+
+    `parameters` is the number of trainable values; `nbytes` the bytes its gradients take in a message
+    (padding included); `backward_s` the seconds from the moment the previous layer's gradient was ready
+    (or backward began) to the moment this one's is.
+    """
+
+    name: str
+    parameters: int
+    nbytes: int
+    backward_s: float
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One iteration of one rank, without communication.
+
+    `layers` stand in gradient-ready order: the layer nearest the loss first. `forward_s` is the time from the
+    start of the iteration to the start of backward; `batch_size` is per rank; `source` says where it was measured.
+    """
+
+    name: str
+    batch_size: int
+    forward_s: float
+    layers: tuple[LayerProfile, ...]
+    source: str = ""
+
+    @property
+    def backward_s(self) -> float:
+        """Seconds of the whole backward pass."""
+        return sum(layer.backward_s for layer in self.layers)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all gradients."""
+        return sum(layer.nbytes for layer in self.layers)
+
+    def ready_s(self) -> list[float]:
+        """For each layer the time, from the start of backward, at which its gradient is ready (r of the DP)."""
+        return list(accumulate(layer.backward_s for layer in self.layers))
+
+    def prefix_nbytes(self) -> list[int]:
+        """S of the DP: S[j] is the bytes of the first j layers; length L + 1, S[0] = 0."""
+        return [0, *accumulate(layer.nbytes for layer in self.layers)]
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Layers first..last (inclusive, gradient-ready order) sent as one message."""
+
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The buckets of one iteration in send order, and the name of the policy that cut them."""
+
+    policy: str
+    buckets: tuple[Bucket, ...]
+
+    def check(self, layers: int) -> None:
+        """Raise UserError unless the buckets cover layers 0..layers-1, each once."""
+        covered = 0
+        for bucket in sorted(self.buckets, key=lambda bucket: bucket.first):
+            if bucket.first != covered or bucket.last < bucket.first:
+                break
+            covered = bucket.last + 1
+        if covered != layers:
+            cuts = [(bucket.first, bucket.last) for bucket in self.buckets]
+            raise UserError(
+                f"policy {self.policy}: the buckets {cuts} do not cover the layers 0..{layers - 1} once each"
+            )
+
+
+def schedule_from_cuts(policy: str, starts: list[int], layers: int) -> Schedule:
+    """The schedule whose buckets begin at the layers `starts` (ascending, the first is 0) and cover `layers` layers."""
+    ends = [*starts[1:], layers]
+    return Schedule(policy, tuple(Bucket(first, end - 1) for first, end in zip(starts, ends, strict=True)))
+
+
+def unmerged(layers: int) -> Schedule:
+    """One message a layer (WFBP), for `layers` layers."""
+    return schedule_from_cuts("wfbp", list(range(layers)), layers)
+
+
+def workload_to_dict(workload: Workload) -> dict[str, Any]:
+    """`workload` as the JSON object of a WORKLOAD file."""
+    return {
+        "name": workload.name,
+        "source": workload.source,
+        "batch_size": workload.batch_size,
+        "forward_s": workload.forward_s,
+        "layers": [vars(layer) for layer in workload.layers],
+    }
+
+
+def workload_from_dict(value: dict[str, Any], where: str) -> Workload:
+    """The workload in the JSON object `value`; `where` (a file name) begins each error.
+
+    Raises UserError for a missing key, a wrong type, a time or size that is negative or not finite, or no layers.
+    """
+    layers = value.get("layers")
+    if not isinstance(layers, list) or not layers:
+        raise UserError(f'{where}: "layers" must be a list with at least one layer')
+    profiles = []
+    for index, layer in enumerate(layers):
+        place = f"{where}: layer {index}"
+        if not isinstance(layer, dict):
+            raise UserError(f"{place}: a JSON object was expected, found a {type(layer).__name__}")
+        profiles.append(
+            LayerProfile(
+                name=str(layer.get("name", f"layer{index}")),
+                parameters=_whole(layer, "parameters", place),
+                nbytes=_whole(layer, "nbytes", place),
+                backward_s=number(layer, "backward_s", place),
+            )
+        )
+    return Workload(
+        name=str(value.get("name", where)),
+        batch_size=_whole(value, "batch_size", where),
+        forward_s=number(value, "forward_s", where),
+        layers=tuple(profiles),
+        source=str(value.get("source", "")),
+    )
+
+
+def number(value: dict[str, Any], key: str, where: str) -> float:
+    """The finite number ≥ 0 at `key` of a JSON object, or UserError."""
+    if key not in value:
+        raise UserError(f'{where}: "{key}" is missing')
+    found = value[key]
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        raise UserError(f'{where}: "{key}" must be a number, found {str(found)[:40]!r}')
+    try:
+        result = float(found)
+    except OverflowError:
+        result = math.inf
+    if not math.isfinite(result) or result < 0:
+        raise UserError(f'{where}: "{key}" must be a finite number ≥ 0, found {str(found)[:40]}')
+    return result
+
+
+def _whole(value: dict[str, Any], key: str, where: str) -> int:
+    result = number(value, key, where)
+    if result != int(result):
+        raise UserError(f'{where}: "{key}" must be a whole number, found {result}')
+    return int(result)

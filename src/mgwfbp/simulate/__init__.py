@@ -1,0 +1,1 @@
+"""A cluster on paper: costs of networks that are not here."""

@@ -1,0 +1,1 @@
+"""The training loop around network, comm thread and plan."""

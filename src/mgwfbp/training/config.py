@@ -1,0 +1,76 @@
+"""What a run is: every option with its default, checked once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from mgwfbp.errors import UserError
+
+
+@dataclass(frozen=True)
+class Config:
+    """The options of `mgwfbp train`; config.json in the run folder holds them as they were used.
+
+    `batch_size` is per rank; `global_batch_size`, if given, is what all ranks share instead, and need not divide by
+    their number. `iterations` ends the run before its `epochs` are over. `profile_iterations` run unmerged before the
+    plan; `log_every` is how many iterations pass between two progress lines; `timeline_iterations` is how many planned
+    iterations the timeline shows; `threads` are BLAS threads a rank (the rank's share of the cores by default).
+    """
+
+    model: str
+    data: str = "mnist5k"
+    data_dir: str | None = None
+    out: str | None = None
+    overwrite: bool = False
+    schedule: str = "optimal"
+    epochs: int = 3
+    iterations: int | None = None
+    batch_size: int = 32
+    global_batch_size: int | None = None
+    lr: float = 0.05
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    nesterov: bool = False
+    seed: int = 1
+    profile_iterations: int = 6
+    log_every: int = 20
+    timeline_iterations: int = 20
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        at_least = {
+            "epochs": 1,
+            "iterations": 1,
+            "batch_size": 1,
+            "global_batch_size": 1,
+            "seed": 0,
+            "profile_iterations": 2,
+            "log_every": 1,
+            "timeline_iterations": 0,
+            "threads": 1,
+        }
+        for name, least in at_least.items():
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise UserError(f"--{name.replace('_', '-')} must be {least} or more, got {value}")
+        for name in ("lr", "momentum", "weight_decay"):
+            value = getattr(self, name)
+            if not math.isfinite(value) or value < 0:
+                raise UserError(f"--{name.replace('_', '-')} must be a finite number ≥ 0, got {value}")
+
+    def global_batch(self, ranks: int) -> int:
+        """Samples in an iteration on `ranks` ranks. Raises UserError if some rank would never get one."""
+        if self.global_batch_size is None:
+            return self.batch_size * ranks
+        if self.global_batch_size < ranks:
+            raise UserError(
+                f"a global batch of {self.global_batch_size} is too small for {ranks} ranks: each needs a sample; "
+                f"use --global-batch-size {ranks} or more, or fewer ranks"
+            )
+        return self.global_batch_size
+
+    def to_dict(self) -> dict[str, Any]:
+        """The options as a JSON object."""
+        return asdict(self)

@@ -1,0 +1,30 @@
+"""Validation: every sample counted once, whatever the number of ranks."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mgwfbp.comm import World
+from mgwfbp.data import Dataset, slice_of_rank
+from mgwfbp.layers import Step
+from mgwfbp.network import Network
+
+CHUNK = 250  # samples at a time
+
+
+def evaluate(world: World, network: Network, data: Dataset) -> tuple[float, float]:
+    """(mean loss, accuracy) on the validation part, the same on all ranks. Collective.
+
+    The ranks' running statistics (BatchNorm) are averaged first, so all ranks judge the same net.
+    """
+    if len(network.state) and world.size > 1:
+        network.state[...] = network.kernels.xp.asarray(world.sum(network.state.tolist())) / world.size
+    part = slice_of_rank(len(data.val_labels), world.rank, world.size)
+    loss, correct = 0.0, 0
+    for start in range(part.start, part.stop, CHUNK):
+        indices = np.arange(start, min(start + CHUNK, part.stop))
+        images, labels = data.batch(indices, network.arena.parameters.dtype, train=False)
+        chunk_loss, chunk_correct = network.forward(images, labels, Step(training=False), len(data.val_labels))
+        loss, correct = loss + chunk_loss, correct + chunk_correct
+    loss, correct_all = world.sum([loss, correct])
+    return loss, correct_all / len(data.val_labels)

@@ -1,0 +1,104 @@
+"""One iteration: forward, backward with messages behind it, updates as messages end; and when each of it happened."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+from mgwfbp.comm import Comm, Sent
+from mgwfbp.data import Dataset, Share
+from mgwfbp.layers import Step
+from mgwfbp.measure.profiler import IterationTimes
+from mgwfbp.measure.timeline import COMMUNICATION, COMPUTE, Span
+from mgwfbp.network import Network
+from mgwfbp.schedule import Schedule
+from mgwfbp.schedule.predict import overlap
+from mgwfbp.training.optimizer import SGD
+
+clock = time.perf_counter_ns
+
+
+class Iteration(NamedTuple):
+    """What one iteration did on this rank: its share of the mean loss, right answers, times, messages, updates."""
+
+    loss: float
+    correct: int
+    times: IterationTimes
+    sent: list[Sent]
+    updates: list[tuple[int, int]]  # (start, end) in ns, one a bucket
+
+    @property
+    def seconds(self) -> float:
+        """From the start of the batch to the end of the last update."""
+        return (self.times.end - self.times.start) * 1e-9
+
+    @property
+    def exposed_s(self) -> float:
+        """Seconds from the end of backward to the end of the last message."""
+        return max(0, max(sent.end_ns for sent in self.sent) - self.times.backward_end) * 1e-9
+
+    @property
+    def overlap(self) -> float:
+        """The share of the message time before the end of backward."""
+        return overlap([(sent.start_ns, sent.end_ns) for sent in self.sent], self.times.backward_end)
+
+
+def run_iteration(
+    network: Network, comm: Comm, optimizer: SGD, schedule: Schedule, share: Share, data: Dataset, step: Step
+) -> Iteration:
+    """Train on one global batch of `data`, of which `share` is this rank's part.
+
+    Every rank sends every message, also one whose share is empty: it adds zeros.
+    """
+    ready: list[int] = []
+
+    def announce(layer: int) -> None:
+        ready.append(clock())
+        comm.gradient_ready(layer)
+
+    start = clock()
+    images, labels = data.batch(share.indices, network.arena.parameters.dtype)
+    comm.begin(schedule)
+    if len(labels):
+        loss, correct = network.forward(images, labels, step, share.global_batch)
+        forward_end = clock()
+        network.backward(on_gradient=announce)
+    else:
+        loss, correct, forward_end = 0.0, 0, clock()
+        network.arena.gradients[...] = 0
+        for layer in range(len(network.learnable)):
+            announce(layer)
+    backward_end = clock()
+    sent, updates = [], []
+    for bucket in comm.completed():
+        began = clock()
+        optimizer.update(bucket.slice)
+        updates.append((began, clock()))
+        sent.append(bucket)
+    update_ns = sum(end - began for began, end in updates)
+    times = IterationTimes(start, forward_end, ready, backward_end, clock(), update_ns)
+    return Iteration(loss, correct, times, sent, updates)
+
+
+def measured_spans(iteration: Iteration, names: list[str], nbytes: list[int], number: int) -> list[Span]:
+    """The spans of one measured iteration for the timeline. `names` and `nbytes` are the layers', `number` its own."""
+    times = iteration.times
+    spans = [Span(COMPUTE, "forward", times.start, times.forward_end, {"iteration": number})]
+    edges = [times.forward_end, *times.ready[:-1], times.backward_end]
+    for name, begin, end in zip(names, edges[:-1], edges[1:], strict=True):
+        spans.append(Span(COMPUTE, f"backward {name}", begin, end, {}))
+    end = times.backward_end
+    for place, (sent, (began, ended)) in enumerate(zip(iteration.sent, iteration.updates, strict=True)):
+        if began > end:
+            spans.append(Span(COMPUTE, f"wait for bucket {place}", end, began, {}))
+        spans.append(Span(COMPUTE, f"update bucket {place}", began, ended, {}))
+        end = ended
+        if sent.end_ns > sent.start_ns:
+            first, last = sent.bucket.first, sent.bucket.last
+            details = {
+                "layers": names[first] if first == last else f"{names[first]} … {names[last]}",
+                "nbytes": sum(nbytes[first : last + 1]),
+                "waited_s": (sent.start_ns - sent.ready_ns) * 1e-9,
+            }
+            spans.append(Span(COMMUNICATION, f"bucket {place}", sent.start_ns, sent.end_ns, details))
+    return spans

@@ -1,0 +1,108 @@
+"""The whole run: the same start on all ranks, profile, plan, train by the plan, validate, sum up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+from mgwfbp.comm import World, measure_all_reduce, open_comm
+from mgwfbp.data import Share, shares
+from mgwfbp.layers import Step
+from mgwfbp.schedule import unmerged
+from mgwfbp.training.config import Config
+from mgwfbp.training.evaluate import evaluate
+from mgwfbp.training.iteration import run_iteration
+from mgwfbp.training.optimizer import SGD
+from mgwfbp.training.planning import Plan, make_plan
+from mgwfbp.training.record import Record
+from mgwfbp.training.report import Reporter
+from mgwfbp.training.start import same_start
+
+
+def train(config: Config, world: World | None = None) -> dict[str, Any]:
+    """Train as `config` says on all ranks; returns the summary (the object of summary.json), equal on all ranks.
+
+    Collective. Raises UserError, on all ranks alike, for what the user can mend.
+    """
+    world = world or World()
+    with threadpool_limits(config.threads or world.threads):
+        return _train(config, world)
+
+
+def _train(config: Config, world: World) -> dict[str, Any]:
+    network, data, global_batch, folder = same_start(config, world)
+    samples = len(data.train_labels)
+    iterations = min(config.epochs * ceil(samples / global_batch), config.iterations or 10**18)
+    optimizer = SGD(
+        network.arena,
+        network.kernels,
+        lr=config.lr,
+        momentum=config.momentum,
+        weight_decay=config.weight_decay,
+        nesterov=config.nesterov,
+    )
+    all_reduce = measure_all_reduce(world, network.arena.gradients.nbytes) if world.size > 1 else None
+    comm = open_comm(world, network.arena)
+    with Reporter(iterations, silent=folder is None) as reporter:
+        reporter.start(config, world, network, global_batch, all_reduce)
+        record = Record(world, network.arena, folder, reporter, config.timeline_iterations)
+        profiling = max(1, min(config.profile_iterations, iterations // 2))
+        schedule, plan, accuracy = unmerged(len(network.learnable)), None, 0.0
+
+        def plan_now() -> Plan:
+            made = make_plan(world, config.schedule, network, global_batch // world.size, record.profile(), all_reduce)
+            reporter.plan(made)
+            return made
+
+        for number, epoch, share, epoch_ends in _shares(config, world, samples, global_batch, iterations):
+            if number == profiling:
+                plan = plan_now()
+                schedule = plan.schedule
+            step = Step(iteration=number, first_row=share.first_row, seed=config.seed)
+            done = run_iteration(network, comm, optimizer, schedule, share, data, step)
+            record.add(number, done, share.global_batch, share.global_batch == min(global_batch, samples), plan)
+            if epoch_ends or (number + 1) % config.log_every == 0:
+                record.flush(epoch)
+            if epoch_ends:
+                val_loss, accuracy = evaluate(world, network, data)
+                record.epoch(epoch, val_loss, accuracy)
+        comm.close()
+        plan = plan or plan_now()  # a run of one iteration
+
+    summary = {
+        "model": config.model,
+        "world_size": world.size,
+        "schedule": config.schedule,
+        "buckets": len(plan.schedule.buckets),
+        "iterations": iterations,
+        "global_batch_size": global_batch,
+        **record.measured(global_batch),
+        "predicted_iteration_s": plan.iteration_s,
+        "train_loss": record.train_loss,
+        "val_accuracy": accuracy,
+        "parameters_sha256": world.comm.allgather(network.arena.parameters_sha256()),
+    }
+    timeline = record.timeline()
+    with world.together():
+        if folder and timeline:
+            folder.finish(plan, timeline, summary)
+    reporter.end(summary, folder)
+    return summary
+
+
+def _shares(
+    config: Config, world: World, samples: int, global_batch: int, iterations: int
+) -> Iterator[tuple[int, int, Share, bool]]:
+    """For each iteration of the run: (its number, epoch, this rank's share of the batch, does the epoch end with it)."""
+    number = 0
+    for epoch in range(config.epochs):
+        left = ceil(samples / global_batch)
+        for share in shares(samples, global_batch, world.rank, world.size, seed=config.seed, epoch=epoch):
+            left -= 1
+            number += 1
+            yield number - 1, epoch, share, left == 0 or number == iterations
+            if number == iterations:
+                return

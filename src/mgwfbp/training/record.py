@@ -1,0 +1,100 @@
+"""What a run remembers: losses for the log, times for the plan and the summary, spans for the timeline."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import Any
+
+from mgwfbp.arena import Arena
+from mgwfbp.comm import World
+from mgwfbp.measure.profiler import IterationTimes
+from mgwfbp.measure.timeline import Span, chrome_trace, planned_spans
+from mgwfbp.training.iteration import Iteration, clock, measured_spans
+from mgwfbp.training.planning import Plan
+from mgwfbp.training.report import Reporter
+from mgwfbp.training.run_folder import RunFolder
+
+
+class Record:
+    """The iterations of a run on this rank. `folder` is None and `reporter` silent on all ranks but 0.
+
+    Only full batches count for medians: a short last one would spoil them. The timeline shows the profiled iterations
+    and the first `shown` planned ones; its time 0 is when this is made. Collective.
+    """
+
+    def __init__(self, world: World, arena: Arena, folder: RunFolder | None, reporter: Reporter, shown: int) -> None:
+        self.world, self.arena, self.folder, self.reporter, self.shown = world, arena, folder, reporter, shown
+        self.train_loss = 0.0  # mean over the last epoch's samples
+        self._profiled: list[Iteration] = []
+        self._planned: list[Iteration] = []
+        self._spans: list[Span] = []
+        self._pending: list[tuple[int, Iteration, int]] = []
+        self._epoch_loss, self._epoch_samples = 0.0, 0
+        world.comm.Barrier()
+        self._zero_ns = clock()
+
+    def add(self, number: int, done: Iteration, global_batch: int, full: bool, plan: Plan | None) -> None:
+        """Iteration `number`, of `global_batch` samples, is over; it followed `plan`, or was profiled if there is none."""
+        self._pending.append((number, done, global_batch))
+        if not full:
+            return
+        kept = self._planned if plan else self._profiled
+        kept.append(done)
+        if len(kept) <= self.shown:
+            self._spans += measured_spans(done, self.arena.names, self.arena.layer_nbytes, number + 1)
+            if plan:
+                self._spans += planned_spans(plan.workload, plan.prediction, done.times.start, done.times.end)
+
+    def profile(self) -> list[IterationTimes]:
+        """The times to plan by: the profiled iterations without the first, which touches all memory for the first time."""
+        return [done.times for done in self._profiled[1:] or self._profiled]
+
+    def flush(self, epoch: int) -> None:
+        """Log what is pending. Collective: the losses and right answers of all ranks are added in one message."""
+        everyone = self.world.sum([value for _, done, _ in self._pending for value in (done.loss, done.correct)])
+        lines, samples, right = [], 0, 0.0
+        for (number, done, global_batch), loss, correct in zip(
+            self._pending, everyone[::2], everyone[1::2], strict=True
+        ):
+            self._epoch_loss += loss * global_batch
+            samples, right = samples + global_batch, right + correct
+            line = {"iteration": number + 1, "epoch": epoch + 1, "loss": loss, "train_accuracy": correct / global_batch}
+            lines.append({**line, "iteration_s": done.seconds, "exposed_s": done.exposed_s, "overlap": done.overlap})
+        self._epoch_samples += samples
+        if self.folder:
+            self.folder.log(lines)
+        rate = samples / sum(done.seconds for _, done, _ in self._pending)
+        text = f"epoch {epoch + 1}  loss {lines[-1]['loss']:.4f}  accuracy {right / samples:.3f}  {rate:,.0f} images/s"
+        self.reporter.advance(self._pending[-1][0] + 1, text)
+        self._pending.clear()
+
+    def epoch(self, epoch: int, val_loss: float, accuracy: float) -> None:
+        """An epoch is over and validated."""
+        self.train_loss, self._epoch_loss, self._epoch_samples = self._epoch_loss / self._epoch_samples, 0.0, 0
+        if self.folder:
+            self.folder.log([{"epoch": epoch + 1, "val_accuracy": accuracy, "val_loss": val_loss}])
+        self.reporter.line(f"epoch {epoch + 1}: validation accuracy {accuracy:.4f}, loss {val_loss:.4f}")
+
+    def timeline(self) -> dict[str, Any] | None:
+        """The Chrome trace of all ranks, on rank 0 (None elsewhere). Collective."""
+        gathered = self.world.comm.gather((self._spans, self._zero_ns), root=0)
+        return chrome_trace([spans for spans, _ in gathered], [zero for _, zero in gathered]) if gathered else None
+
+    def measured(self, global_batch: int) -> dict[str, float]:
+        """The summary's measurements: medians over the planned iterations, of the slowest rank. Collective.
+
+        A run too short to follow its plan is measured by its profiled iterations. `images_per_s` is by the mean, not the
+        median: it counts the slow iterations too.
+        """
+        kept = self._planned or self._profiled
+        mean = sum(done.seconds for done in kept) / len(kept)
+        middle = [
+            median(values) for values in zip(*((d.seconds, d.exposed_s, 1 - d.overlap) for d in kept), strict=True)
+        ]
+        mean, seconds, exposed, unhidden = self.world.max([mean, *middle])
+        return {
+            "images_per_s": global_batch / mean,
+            "iteration_s": seconds,
+            "exposed_s": exposed,
+            "overlap": 1 - unhidden,
+        }

@@ -1,0 +1,98 @@
+"""What rank 0 says while a run goes on: a bar on a terminal, plain flushed lines through mpirun or into a file."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from mgwfbp.comm import World
+from mgwfbp.network import Network
+from mgwfbp.training.config import Config
+from mgwfbp.training.planning import Plan
+
+if TYPE_CHECKING:
+    from mgwfbp.training.run_folder import RunFolder
+
+
+class Reporter:
+    """Prints lines and how many of `iterations` are done. With `silent` (all ranks but 0) it prints nothing."""
+
+    def __init__(self, iterations: int, silent: bool) -> None:
+        self.silent, self.iterations = silent, iterations
+        self.bar: Progress | None = None
+        if not silent and sys.stdout.isatty():
+            columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+            self.bar = Progress(*columns, TextColumn("{task.description}"), console=Console(), transient=True)
+            self.task = self.bar.add_task("", total=iterations)
+
+    def __enter__(self) -> Reporter:
+        if self.bar:
+            self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.bar:
+            self.bar.stop()
+
+    def line(self, text: str) -> None:
+        """Print one line, above the bar if there is one."""
+        if self.bar:
+            self.bar.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        elif not self.silent:
+            print(text, flush=True)
+
+    def advance(self, done: int, text: str) -> None:
+        """`done` iterations are over; `text` says how it goes."""
+        if self.bar:
+            self.bar.update(self.task, completed=done, description=text)
+        else:
+            self.line(f"iteration {done:>{len(str(self.iterations))}}/{self.iterations}  {text}")
+
+    def start(
+        self, config: Config, world: World, network: Network, global_batch: int, all_reduce: dict[str, Any] | None
+    ) -> None:
+        """What is about to be trained, and the network that was measured."""
+        arena = network.arena
+        self.line(
+            f"{config.model}: {sum(arena.layer_parameters):,} parameters in {len(arena.names)} layers, data {config.data}, "
+            f"{world.size} rank{'s' * (world.size > 1)} × {config.threads or world.threads} threads, "
+            f"global batch {global_batch}, {self.iterations} iterations"
+        )
+        if all_reduce:
+            a, b = all_reduce["a_s"], all_reduce["b_s_per_byte"]
+            self.line(
+                f"measured all-reduce: {a * 1e6:.1f} µs a message + {b * 1e9:.3f} ns a byte (R² {all_reduce['r2']:.3f})"
+            )
+
+    def plan(self, plan: Plan) -> None:
+        """The schedule and what is expected of it."""
+        layers, names = plan.workload.layers, []
+        for bucket in plan.schedule.buckets:
+            first, last = layers[bucket.first].name, layers[bucket.last].name
+            names.append(first if first == last else f"{first}…{last}")
+        shown = " | ".join(names if len(names) <= 8 else [*names[:4], "…", *names[-3:]])
+        self.line(
+            f"plan {plan.schedule.policy}: {len(layers)} layers in {len(names)} bucket{'s' * (len(names) > 1)} [{shown}], "
+            f"predicted iteration {plan.iteration_s * 1e3:.2f} ms, overlap {plan.prediction.overlap:.0%}"
+        )
+
+    def end(self, summary: dict[str, Any], folder: RunFolder | None) -> None:
+        """Where the run folder is, and the three numbers that matter."""
+        if folder is None:
+            return
+        measured, predicted = summary["iteration_s"], summary["predicted_iteration_s"]
+        same = len(set(summary["parameters_sha256"])) == 1
+        self.line(f"\nrun folder           {folder.path}")
+        self.line(f"validation accuracy  {summary['val_accuracy']:.4f}")
+        self.line(
+            f"iteration            {measured * 1e3:.2f} ms measured, {predicted * 1e3:.2f} ms predicted "
+            f"(ratio {measured / predicted:.2f})"
+        )
+        self.line(
+            f"overlap              {summary['overlap']:.0%} of communication behind backward, "
+            f"{summary['exposed_s'] * 1e3:.2f} ms exposed"
+        )
+        self.line(f"parameters           {'equal' if same else 'DIFFERENT'} on all {summary['world_size']} ranks")

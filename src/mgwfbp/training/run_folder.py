@@ -1,0 +1,79 @@
+"""The run folder: what a run leaves behind. Rank 0 alone writes it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TextIO
+
+from mgwfbp.errors import UserError
+from mgwfbp.files import write_json
+from mgwfbp.schedule.workload import workload_to_dict
+from mgwfbp.training.planning import Plan
+
+# Whoever has one of these is a run folder; `--overwrite` removes these and nothing else.
+FILES = (
+    "config.json",
+    "metrics.jsonl",
+    "schedule.json",
+    "workload.json",
+    "network.json",
+    "timeline.json",
+    "summary.json",
+)
+
+
+class RunFolder:
+    """The folder `path` (runs/MODEL-DATE-TIME by default).
+
+    Raises UserError if it cannot be made, or holds another run's files and `overwrite` is not set.
+    """
+
+    def __init__(self, path: str | None, model: str, overwrite: bool) -> None:
+        self.path = Path(path or f"runs/{model}-{datetime.now():%Y%m%d-%H%M%S}")
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            old = [name for name in (*FILES, "checkpoints") if (self.path / name).exists()]
+            if old and not overwrite:
+                raise UserError(
+                    f"run folder {self.path} holds another run ({old[0]}); choose another --out or --overwrite"
+                )
+            for name in old:
+                shutil.rmtree(self.path / name) if name == "checkpoints" else (self.path / name).unlink()
+            self._metrics: TextIO = open(self.path / "metrics.jsonl", "w", encoding="utf-8")  # noqa: SIM115
+        except OSError as error:
+            raise UserError(f"run folder {self.path}: cannot be made ({error.strerror or error})") from None
+
+    def write(self, name: str, value: dict[str, Any]) -> None:
+        """Write `value` as the file `name`, whole or not at all."""
+        write_json(self.path / name, value)
+
+    def log(self, lines: list[dict[str, Any]]) -> None:
+        """Append `lines` to metrics.jsonl, now."""
+        self._metrics.writelines(json.dumps(line) + "\n" for line in lines)
+        self._metrics.flush()
+
+    def finish(self, plan: Plan, timeline: dict[str, Any], summary: dict[str, Any]) -> None:
+        """Write what is known at the end; summary.json last, so that its presence means that the run is complete."""
+        self._metrics.close()
+        workload, prediction = workload_to_dict(plan.workload), plan.prediction
+        self.write("workload.json", workload)
+        if plan.network:
+            self.write("network.json", plan.network)
+        schedule = {
+            "policy": plan.schedule.policy,
+            "buckets": [[bucket.first, bucket.last] for bucket in plan.schedule.buckets],
+            "layers": [layer.name for layer in plan.workload.layers],
+            "predicted": {
+                "iteration_s": plan.iteration_s,
+                "update_s": plan.update_s,
+                "comm_end_s": prediction.comm_end_s,
+                "exposed_s": prediction.exposed_s,
+                "overlap": prediction.overlap,
+            },
+        }
+        self.write("schedule.json", schedule)
+        self.write("timeline.json", timeline)
+        self.write("summary.json", summary)

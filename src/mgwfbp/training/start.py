@@ -1,0 +1,50 @@
+"""The same start on all ranks: what was asked for is checked, compared between ranks, and the weights are broadcast."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import mgwfbp
+from mgwfbp.comm import World, agree
+from mgwfbp.data import Dataset, load
+from mgwfbp.models import build
+from mgwfbp.network import Network
+from mgwfbp.schedule import find_policy
+from mgwfbp.training.config import Config
+from mgwfbp.training.run_folder import RunFolder
+
+# Where files lie and how many threads work may differ from node to node; what is computed may not.
+LOCAL_OPTIONS = ("out", "data_dir", "overwrite", "threads")
+
+
+class Start(NamedTuple):
+    """A run about to begin. `folder` is None on all ranks but 0; the parameters are equal on all ranks."""
+
+    network: Network
+    data: Dataset
+    global_batch: int
+    folder: RunFolder | None
+
+
+def same_start(config: Config, world: World) -> Start:
+    """Load the data, build the net, compare the ranks, make the run folder, broadcast the weights. Collective.
+
+    Raises UserError on all ranks if one cannot start, or if ranks differ in their options, version or model: then
+    nothing was sent but the comparison.
+    """
+    with world.together():
+        find_policy(config.schedule)
+        global_batch = config.global_batch(world.size)
+        data = load(config.data, config.data_dir, config.seed)
+        network = build(config.model, data.shape, data.classes).allocate(seed=config.seed)
+    options = [f"{name}={value}" for name, value in config.to_dict().items() if name not in LOCAL_OPTIONS]
+    model = [f"network {network.name}", *network.arena.description()]
+    agree(world.comm, "model, options or version", [*model, *options, f"mgwfbp {mgwfbp.__version__}"])
+    folder = None
+    with world.together():
+        if world.rank == 0:
+            folder = RunFolder(config.out, config.model, config.overwrite)
+            threads = config.threads or world.threads
+            folder.write("config.json", {**config.to_dict(), "world_size": world.size, "threads": threads})
+    world.comm.Bcast(network.arena.parameters, root=0)
+    return Start(network, data, global_batch, folder)
