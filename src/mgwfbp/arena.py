@@ -62,7 +62,7 @@ class Arena:
         return slice(self.layer_slices[first].start, self.layer_slices[last].stop)
 
     def description(self) -> list[str]:
-        """One line a tensor: name, shape, dtype and offset. Two ranks with equal lines can all-reduce each other's slices."""
+        """One line a tensor: name, shape, dtype, offset. Ranks with equal lines can all-reduce each other's slices."""
         return [
             f"{layer}/{name} {shape} {self.parameters.dtype} at {start}"
             for layer, places in zip(self.names, self._places, strict=True)
@@ -72,4 +72,4 @@ class Arena:
     def parameters_sha256(self) -> str:
         """SHA-256 of the parameter array's bytes, in hexadecimal: equal on all ranks after every iteration."""
         array = self.parameters if isinstance(self.parameters, np.ndarray) else self.parameters.get()
-        return hashlib.sha256(array).hexdigest()
+        return hashlib.sha256(array.data).hexdigest()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import tempfile
 from pathlib import Path
@@ -56,4 +57,17 @@ def write_text(path: str | Path, text: str) -> None:
 
 def write_json(path: str | Path, value: dict[str, Any]) -> None:
     """Write `value` as indented JSON to `path`, whole or not at all. Raises UserError as `write_text` does."""
-    write_text(path, json.dumps(value, indent=1) + "\n")
+    write_text(path, json_text(value, indent=1) + "\n")
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """`value` as JSON that every parser reads: NaN and ±inf, which JSON does not have, become null."""
+    return json.dumps(_finite(value), indent=indent, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,8 @@ from mgwfbp.kernels import Array, Kernels, kernel_set
 from mgwfbp.layers import Layer, Shape, SoftmaxCrossEntropy, Step
 
 
-class Node(NamedTuple):
+@dataclass(frozen=True)
+class Node:
     """A value in the graph: its place and its shape without the batch axis. `Network.add` makes and takes them."""
 
     index: int

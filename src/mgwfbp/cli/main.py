@@ -78,8 +78,8 @@ def _mistake(message: str, shared: bool) -> int:
     line = f"mgwfbp: error: {' '.join(message.split())}\n"
     world = _world()
     if world is None:
-        # Before MPI has started, ranks cannot tell each other. Rank 0 speaks first; when it fails alike, the launcher ends
-        # the job, and the others need not repeat it.
+        # Before MPI has started, ranks cannot tell each other. Rank 0 speaks first; when it fails alike, the launcher
+        # ends the job, and the others need not repeat it.
         if _launched_rank() > 0:
             time.sleep(0.5)
         sys.stderr.write(line)

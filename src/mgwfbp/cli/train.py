@@ -31,10 +31,17 @@ DEFAULT = Config("")
 @option("--iterations", type=int, help="Stop after so many iterations.")
 @option("--batch-size", default=DEFAULT.batch_size, help="Samples a rank and iteration.")
 @option("--global-batch-size", type=int, help="Samples of all ranks together, instead of --batch-size.")
-@option("--lr", default=DEFAULT.lr, help="Learning rate.")
+@option("--lr", default=DEFAULT.lr, help="Learning rate at the start.")
+@option(
+    "--lr-policy",
+    default=DEFAULT.lr_policy,
+    help="How it changes: fixed, step:…, multistep:…, exp:…, inv:…, poly:…, sigmoid:….",
+)
 @option("--momentum", default=DEFAULT.momentum, help="Momentum of SGD.")
 @option("--weight-decay", default=DEFAULT.weight_decay, help="Weight decay (L2).")
 @option("--nesterov", is_flag=True, help="Nesterov's momentum.")
+@option("--shift", default=DEFAULT.shift, help="Shift training images at random by up to so many pixels.")
+@option("--flip", is_flag=True, help="Mirror training images at random.")
 @option("--seed", default=DEFAULT.seed, help="Fixes weights, order of samples, dropout.")
 @option("--profile-iterations", default=DEFAULT.profile_iterations, help="Unmerged iterations before the plan.")
 @option("--log-every", default=DEFAULT.log_every, help="Iterations between two progress lines.")

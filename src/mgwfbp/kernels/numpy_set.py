@@ -47,7 +47,7 @@ def relu_gradient(y: Array, dy: Array) -> Array:
 
 
 def _wide(x: Array) -> Array:
-    """`x` as (rows, r·channels) with r·channels near 1024: NumPy's inner loop over 16 channels would be all overhead."""
+    """`x` as (rows, r·channels), r·channels near 1024: NumPy's inner loop over 16 channels would be all overhead."""
     channels = x.shape[-1]
     rows, r = x.size // channels, 1
     while rows % (2 * r) == 0 and 2 * r * channels <= WIDE and rows:

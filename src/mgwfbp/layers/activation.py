@@ -44,7 +44,7 @@ class Dropout(Layer):
         return x * self.mask
 
     def _draw(self, shape: Shape, step: Step) -> np.ndarray:
-        """Keep-or-drop of each element, bool. Philox counts: a rank skips to its first row without drawing the others."""
+        """Keep (True) or drop. Philox counts, so a rank skips to its first row without drawing the rows before."""
         elements = prod(shape[1:])
         padded = -(-elements // 8) * 8  # one count of Philox is 8 float32
         stream = np.random.Philox(key=[step.seed, self.index], counter=[0, 0, step.iteration, 0])

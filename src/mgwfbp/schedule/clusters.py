@@ -28,7 +28,7 @@ def recursive_doubling(n: int, alpha: float, beta: float, gamma: float) -> Affin
 
 def recursive_halving_doubling(n: int, alpha: float, beta: float, gamma: float) -> AffineCost:
     """Reduce-scatter by halving, all-gather by doubling (Rabenseifner)."""
-    return AffineCost(2 * alpha * log2(n), 2 * beta - (2 * beta + gamma) / n + gamma)
+    return AffineCost(2 * alpha * log2(n), (1 - 1 / n) * (2 * beta + gamma))
 
 
 def double_binary_trees(n: int, alpha: float, beta: float, gamma: float) -> AffineCost:

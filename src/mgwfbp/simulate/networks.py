@@ -31,7 +31,7 @@ def cost_from_spec(spec: str) -> AffineCost | TableCost:
         values = _assignments(rest, where, ("alpha", "beta", "gamma", "nodes"))
         times = [_time(values[key], f"{where}: {key}") for key in ("alpha", "beta", "gamma")]
         return ALGORITHMS[name](_nodes(values["nodes"], where), *times)
-    if "=" in spec and not spec.endswith(".json"):
+    if "=" in spec and not colon and not spec.endswith(".json"):
         values = _assignments(spec, where, ("a", "b"))
         return AffineCost(_time(values["a"], f"{where}: a"), _time(values["b"], f"{where}: b"))
     if colon or not re.search(r"[./]", spec):
@@ -40,7 +40,7 @@ def cost_from_spec(spec: str) -> AffineCost | TableCost:
 
 
 def cost_from_dict(value: dict[str, Any], where: str) -> AffineCost | TableCost:
-    """The cost in a NETWORK object: its table if it has one, else its line. Raises UserError that begins with `where`."""
+    """The cost in a NETWORK object: its table, or else its line. Raises UserError that begins with `where`."""
     if "nbytes" in value or "seconds" in value:
         columns: list[tuple[float, ...]] = []
         for key in ("nbytes", "seconds"):

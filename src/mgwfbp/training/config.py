@@ -14,9 +14,10 @@ class Config:
     """The options of `mgwfbp train`; config.json in the run folder holds them as they were used.
 
     `batch_size` is per rank; `global_batch_size`, if given, is what all ranks share instead, and need not divide by
-    their number. `iterations` ends the run before its `epochs` are over. `profile_iterations` run unmerged before the
-    plan; `log_every` is how many iterations pass between two progress lines; `timeline_iterations` is how many planned
-    iterations the timeline shows; `threads` are BLAS threads a rank (the rank's share of the cores by default).
+    their number. `iterations` ends the run before its `epochs` are over. `shift` and `flip` augment the training
+    images. `profile_iterations` run unmerged before the plan; `log_every` is how many iterations pass between two
+    progress lines; `timeline_iterations` is how many planned iterations the timeline shows; `threads` are BLAS threads
+    a rank (the rank's share of the cores by default).
     """
 
     model: str
@@ -29,12 +30,15 @@ class Config:
     iterations: int | None = None
     batch_size: int = 32
     global_batch_size: int | None = None
-    lr: float = 0.05
+    lr: float = 0.02
+    lr_policy: str = "poly"
     momentum: float = 0.9
     weight_decay: float = 5e-4
     nesterov: bool = False
+    shift: int = 0
+    flip: bool = False
     seed: int = 1
-    profile_iterations: int = 6
+    profile_iterations: int = 10
     log_every: int = 20
     timeline_iterations: int = 20
     threads: int | None = None
@@ -45,6 +49,7 @@ class Config:
             "iterations": 1,
             "batch_size": 1,
             "global_batch_size": 1,
+            "shift": 0,
             "seed": 0,
             "profile_iterations": 2,
             "log_every": 1,

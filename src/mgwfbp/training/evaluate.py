@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from mgwfbp.comm import World
 from mgwfbp.data import Dataset, slice_of_rank
 from mgwfbp.layers import Step
@@ -22,9 +20,11 @@ def evaluate(world: World, network: Network, data: Dataset) -> tuple[float, floa
     part = slice_of_rank(len(data.val_labels), world.rank, world.size)
     loss, correct = 0.0, 0
     for start in range(part.start, part.stop, CHUNK):
-        indices = np.arange(start, min(start + CHUNK, part.stop))
-        images, labels = data.batch(indices, network.arena.parameters.dtype, train=False)
-        chunk_loss, chunk_correct = network.forward(images, labels, Step(training=False), len(data.val_labels))
+        chunk = slice(start, min(start + CHUNK, part.stop))
+        images = data.normalised(data.val_images[chunk], network.arena.parameters.dtype)
+        chunk_loss, chunk_correct = network.forward(
+            images, data.val_labels[chunk], Step(training=False), len(data.val_labels)
+        )
         loss, correct = loss + chunk_loss, correct + chunk_correct
     loss, correct_all = world.sum([loss, correct])
     return loss, correct_all / len(data.val_labels)

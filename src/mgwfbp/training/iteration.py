@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
+
 from mgwfbp.comm import Comm, Sent
-from mgwfbp.data import Dataset, Share
+from mgwfbp.data import Share
 from mgwfbp.layers import Step
 from mgwfbp.measure.profiler import IterationTimes
 from mgwfbp.measure.timeline import COMMUNICATION, COMPUTE, Span
@@ -16,6 +19,8 @@ from mgwfbp.schedule.predict import overlap
 from mgwfbp.training.optimizer import SGD
 
 clock = time.perf_counter_ns
+
+Batch = Callable[[Share, Step], tuple[np.ndarray, np.ndarray]]
 
 
 class Iteration(NamedTuple):
@@ -44,9 +49,9 @@ class Iteration(NamedTuple):
 
 
 def run_iteration(
-    network: Network, comm: Comm, optimizer: SGD, schedule: Schedule, share: Share, data: Dataset, step: Step
+    network: Network, comm: Comm, optimizer: SGD, schedule: Schedule, share: Share, batch: Batch, step: Step
 ) -> Iteration:
-    """Train on one global batch of `data`, of which `share` is this rank's part.
+    """Train on one global batch, of which `share` is this rank's part; `batch(share, step)` gives (images, labels).
 
     Every rank sends every message, also one whose share is empty: it adds zeros.
     """
@@ -57,7 +62,7 @@ def run_iteration(
         comm.gradient_ready(layer)
 
     start = clock()
-    images, labels = data.batch(share.indices, network.arena.parameters.dtype)
+    images, labels = batch(share, step)
     comm.begin(schedule)
     if len(labels):
         loss, correct = network.forward(images, labels, step, share.global_batch)

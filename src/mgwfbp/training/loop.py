@@ -6,15 +6,17 @@ from collections.abc import Iterator
 from math import ceil
 from typing import Any
 
+import numpy as np
 from threadpoolctl import threadpool_limits
 
 from mgwfbp.comm import World, measure_all_reduce, open_comm
-from mgwfbp.data import Share, shares
+from mgwfbp.data import Share, augment, shares
 from mgwfbp.layers import Step
 from mgwfbp.schedule import unmerged
 from mgwfbp.training.config import Config
 from mgwfbp.training.evaluate import evaluate
 from mgwfbp.training.iteration import run_iteration
+from mgwfbp.training.lr import lr_policy
 from mgwfbp.training.optimizer import SGD
 from mgwfbp.training.planning import Plan, make_plan
 from mgwfbp.training.record import Record
@@ -45,6 +47,7 @@ def _train(config: Config, world: World) -> dict[str, Any]:
         nesterov=config.nesterov,
     )
     all_reduce = measure_all_reduce(world, network.arena.gradients.nbytes) if world.size > 1 else None
+    lr_factor = lr_policy(config.lr_policy)
     comm = open_comm(world, network.arena)
     with Reporter(iterations, silent=folder is None) as reporter:
         reporter.start(config, world, network, global_batch, all_reduce)
@@ -57,12 +60,20 @@ def _train(config: Config, world: World) -> dict[str, Any]:
             reporter.plan(made)
             return made
 
+        def batch(share: Share, step: Step) -> tuple[np.ndarray, np.ndarray]:
+            images = data.train_images[share.indices]
+            if config.shift or config.flip:
+                where = {"seed": step.seed, "iteration": step.iteration}
+                images = augment(images, share, shift=config.shift, flip=config.flip, **where)
+            return data.normalised(images), data.train_labels[share.indices]
+
         for number, epoch, share, epoch_ends in _shares(config, world, samples, global_batch, iterations):
             if number == profiling:
                 plan = plan_now()
                 schedule = plan.schedule
+            optimizer.lr = config.lr * lr_factor(number, iterations)
             step = Step(iteration=number, first_row=share.first_row, seed=config.seed)
-            done = run_iteration(network, comm, optimizer, schedule, share, data, step)
+            done = run_iteration(network, comm, optimizer, schedule, share, batch, step)
             record.add(number, done, share.global_batch, share.global_batch == min(global_batch, samples), plan)
             if epoch_ends or (number + 1) % config.log_every == 0:
                 record.flush(epoch)
@@ -96,7 +107,7 @@ def _train(config: Config, world: World) -> dict[str, Any]:
 def _shares(
     config: Config, world: World, samples: int, global_batch: int, iterations: int
 ) -> Iterator[tuple[int, int, Share, bool]]:
-    """For each iteration of the run: (its number, epoch, this rank's share of the batch, does the epoch end with it)."""
+    """For each iteration of the run: (its number, epoch, this rank's share, whether the epoch ends with it)."""
     number = 0
     for epoch in range(config.epochs):
         left = ceil(samples / global_batch)

@@ -52,9 +52,9 @@ def make_plan(
     times: Sequence[IterationTimes],
     all_reduce: dict[str, Any] | None,
 ) -> Plan:
-    """The plan of `policy` for the profiled iterations `times` and the measured NETWORK object `all_reduce`. Collective.
+    """The plan of `policy` for the profiled iterations `times` and the measured cost `all_reduce` (a NETWORK object).
 
-    The schedule is made by rank 0 and broadcast, so that no rank's rounding can give it another one.
+    Collective. The schedule is made by rank 0 and broadcast, so that no rank's rounding can give it another one.
     """
     source = f"measured: median of {len(times)} iterations, maximum over {world.size} ranks"
     workload = workload_from_times(network.name, batch_size, network.arena, times, world.max, source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from threadpoolctl import threadpool_limits
 
 from mgwfbp.comm import World, agree, open_comm
@@ -17,12 +18,10 @@ from mgwfbp.training.optimizer import SGD
 def profile(
     world: World, model: str, batch_size: int, iterations: int, seed: int = 1, threads: int | None = None
 ) -> Workload:
-    """The workload of `model` at `batch_size` a rank: `iterations` unmerged iterations after one to warm up. Collective.
+    """The workload of `model` at `batch_size` a rank, from `iterations` unmerged iterations after one to warm up.
 
-    The iterations are real ones, messages included, on synthetic images with a learning rate of 0.
+    Collective. The iterations are real ones, messages included, on synthetic images with a learning rate of 0.
     """
-    import numpy as np
-
     with threadpool_limits(threads or world.threads):
         with world.together():
             network = build(model).allocate(seed=seed)
@@ -34,9 +33,13 @@ def profile(
         optimizer = SGD(network.arena, network.kernels, lr=0.0)
         part = slice_of_rank(batch_size * world.size, world.rank, world.size)
         share = Share(np.arange(part.start, part.stop) % len(data.train_labels), part.start, batch_size * world.size)
+
+        def batch(share: Share, step: Step) -> tuple[np.ndarray, np.ndarray]:
+            return data.normalised(data.train_images[share.indices]), data.train_labels[share.indices]
+
         schedule = unmerged(len(network.learnable))
         done = [
-            run_iteration(network, comm, optimizer, schedule, share, data, Step(iteration=number, seed=seed))
+            run_iteration(network, comm, optimizer, schedule, share, batch, Step(iteration=number, seed=seed))
             for number in range(iterations + 1)
         ]
         comm.close()

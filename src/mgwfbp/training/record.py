@@ -34,7 +34,7 @@ class Record:
         self._zero_ns = clock()
 
     def add(self, number: int, done: Iteration, global_batch: int, full: bool, plan: Plan | None) -> None:
-        """Iteration `number`, of `global_batch` samples, is over; it followed `plan`, or was profiled if there is none."""
+        """Iteration `number`, of `global_batch` samples, is over; it followed `plan`, or was profiled."""
         self._pending.append((number, done, global_batch))
         if not full:
             return
@@ -46,7 +46,7 @@ class Record:
                 self._spans += planned_spans(plan.workload, plan.prediction, done.times.start, done.times.end)
 
     def profile(self) -> list[IterationTimes]:
-        """The times to plan by: the profiled iterations without the first, which touches all memory for the first time."""
+        """The times to plan by: the profiled iterations without the first, which touches all memory anew."""
         return [done.times for done in self._profiled[1:] or self._profiled]
 
     def flush(self, epoch: int) -> None:
@@ -83,8 +83,8 @@ class Record:
     def measured(self, global_batch: int) -> dict[str, float]:
         """The summary's measurements: medians over the planned iterations, of the slowest rank. Collective.
 
-        A run too short to follow its plan is measured by its profiled iterations. `images_per_s` is by the mean, not the
-        median: it counts the slow iterations too.
+        A run too short to follow its plan is measured by its profiled iterations. `images_per_s` is by the mean, not
+        the median: it counts the slow iterations too.
         """
         kept = self._planned or self._profiled
         mean = sum(done.seconds for done in kept) / len(kept)

@@ -57,7 +57,7 @@ class Reporter:
         """What is about to be trained, and the network that was measured."""
         arena = network.arena
         self.line(
-            f"{config.model}: {sum(arena.layer_parameters):,} parameters in {len(arena.names)} layers, data {config.data}, "
+            f"{config.model}: {sum(arena.layer_parameters):,} parameters in {len(arena.names)} layers, {config.data}, "
             f"{world.size} rank{'s' * (world.size > 1)} × {config.threads or world.threads} threads, "
             f"global batch {global_batch}, {self.iterations} iterations"
         )
@@ -74,8 +74,9 @@ class Reporter:
             first, last = layers[bucket.first].name, layers[bucket.last].name
             names.append(first if first == last else f"{first}…{last}")
         shown = " | ".join(names if len(names) <= 8 else [*names[:4], "…", *names[-3:]])
+        count = f"{len(names)} bucket{'s' * (len(names) > 1)}"
         self.line(
-            f"plan {plan.schedule.policy}: {len(layers)} layers in {len(names)} bucket{'s' * (len(names) > 1)} [{shown}], "
+            f"schedule {plan.schedule.policy}: {len(layers)} layers in {count} [{shown}], "
             f"predicted iteration {plan.iteration_s * 1e3:.2f} ms, overlap {plan.prediction.overlap:.0%}"
         )
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TextIO
 
 from mgwfbp.errors import UserError
-from mgwfbp.files import write_json
+from mgwfbp.files import json_text, write_json
 from mgwfbp.schedule.workload import workload_to_dict
 from mgwfbp.training.planning import Plan
 
@@ -52,7 +51,7 @@ class RunFolder:
 
     def log(self, lines: list[dict[str, Any]]) -> None:
         """Append `lines` to metrics.jsonl, now."""
-        self._metrics.writelines(json.dumps(line) + "\n" for line in lines)
+        self._metrics.writelines(json_text(line) + "\n" for line in lines)
         self._metrics.flush()
 
     def finish(self, plan: Plan, timeline: dict[str, Any], summary: dict[str, Any]) -> None:

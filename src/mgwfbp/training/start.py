@@ -11,6 +11,7 @@ from mgwfbp.models import build
 from mgwfbp.network import Network
 from mgwfbp.schedule import find_policy
 from mgwfbp.training.config import Config
+from mgwfbp.training.lr import lr_policy
 from mgwfbp.training.run_folder import RunFolder
 
 # Where files lie and how many threads work may differ from node to node; what is computed may not.
@@ -34,6 +35,7 @@ def same_start(config: Config, world: World) -> Start:
     """
     with world.together():
         find_policy(config.schedule)
+        lr_policy(config.lr_policy)
         global_batch = config.global_batch(world.size)
         data = load(config.data, config.data_dir, config.seed)
         network = build(config.model, data.shape, data.classes).allocate(seed=config.seed)

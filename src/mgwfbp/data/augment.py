@@ -1,0 +1,27 @@
+"""Random shifts and flips of training images, by the seed, the iteration and the sample's place in the global batch."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from mgwfbp.data.sharding import Share
+
+
+def augment(images: np.ndarray, share: Share, *, shift: int, flip: bool, seed: int, iteration: int) -> np.ndarray:
+    """`images` (batch, height, width, channels), each shifted by up to `shift` pixels both ways and mirrored at random.
+
+    What a shift uncovers is 0 (it is the usual random crop of the zero-padded image). The draws are made for the whole
+    global batch and this rank's rows taken, so that they do not depend on the number of ranks. uint8 in, uint8 out.
+    """
+    draws = np.random.default_rng([seed, iteration, 0xA46]).random((share.global_batch, 3))
+    draws = draws[share.first_row : share.first_row + len(images)]
+    if shift:
+        padded = np.pad(images, ((0, 0), (shift, shift), (shift, shift), (0, 0)))
+        windows = sliding_window_view(padded, images.shape[1:3], axis=(1, 2))
+        down, right = (draws[:, :2] * (2 * shift + 1)).astype(int).T
+        images = np.moveaxis(windows[np.arange(len(images)), down, right], 1, 3)
+    if flip:
+        mirrored = draws[:, 2] < 0.5
+        images = np.where(mirrored[:, None, None, None], images[:, :, ::-1], images)
+    return images

@@ -1,0 +1,74 @@
+"""Learning-rate policies: Caffe's seven, as functions of the iteration.
+
+A policy is written NAME:KEY=VALUE,… ; t is the iteration from 0, T the iterations of the run:
+
+    fixed                             lr
+    step:gamma=0.1,size=1000          lr · gamma^⌊t / size⌋
+    multistep:gamma=0.1,at=500+900    lr · gamma^(how many of the `at` are ≤ t)
+    exp:gamma=0.999                   lr · gamma^t
+    inv:gamma=0.0001,power=0.75       lr · (1 + gamma·t)^−power
+    poly:power=1                      lr · (1 − t/T)^power
+    sigmoid:gamma=-0.01,size=500      lr / (1 + exp(−gamma·(t − size)))
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from mgwfbp.errors import UserError, unknown_name
+
+# (t, T) -> factor of the base learning rate
+Policy = Callable[[int, int], float]
+
+KEYS: dict[str, dict[str, str]] = {  # name -> its keys and their defaults ("" must be given)
+    "fixed": {},
+    "step": {"gamma": "0.1", "size": ""},
+    "multistep": {"gamma": "0.1", "at": ""},
+    "exp": {"gamma": ""},
+    "inv": {"gamma": "0.0001", "power": "0.75"},
+    "poly": {"power": "1"},
+    "sigmoid": {"gamma": "", "size": ""},
+}
+
+
+def lr_policy(spec: str) -> Policy:
+    """The policy that `spec` stands for, as a factor (t, T) → float. Raises UserError for a bad name or value."""
+    name, _, rest = spec.partition(":")
+    if name not in KEYS:
+        raise unknown_name("lr policy", name, KEYS)
+    given = dict(KEYS[name])
+    for part in filter(None, rest.split(",")):
+        key, _, value = part.partition("=")
+        if key not in given:
+            raise UserError(f"lr policy {spec!r}: {key!r} is no key of {name}; it takes {', '.join(given) or 'none'}")
+        given[key] = value
+    try:
+        at = [float(value) for value in given.pop("at").split("+")] if "at" in given else []
+        v = {key: float(value) for key, value in given.items()}
+        if not all(math.isfinite(value) for value in [*v.values(), *at]) or v.get("size", 1) <= 0:
+            raise ValueError
+    except ValueError:
+        raise UserError(
+            f"lr policy {spec!r}: needs numbers for {', '.join(KEYS[name])}, e.g. {EXAMPLES[name]}"
+        ) from None
+    policies: dict[str, Policy] = {
+        "fixed": lambda t, total: 1.0,
+        "step": lambda t, total: v["gamma"] ** (t // v["size"]),
+        "multistep": lambda t, total: v["gamma"] ** sum(t >= step for step in at),
+        "exp": lambda t, total: v["gamma"] ** t,
+        "inv": lambda t, total: (1 + v["gamma"] * t) ** -v["power"],
+        "poly": lambda t, total: (1 - t / total) ** v["power"],
+        "sigmoid": lambda t, total: 0.5 * (1 + math.tanh(0.5 * v["gamma"] * (t - v["size"]))),  # never overflows
+    }
+    return policies[name]
+
+
+EXAMPLES = {
+    "step": "step:gamma=0.1,size=1000",
+    "multistep": "multistep:gamma=0.1,at=500+900",
+    "exp": "exp:gamma=0.999",
+    "inv": "inv:gamma=0.0001,power=0.75",
+    "poly": "poly:power=1",
+    "sigmoid": "sigmoid:gamma=-0.01,size=500",
+}

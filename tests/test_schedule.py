@@ -1,0 +1,217 @@
+"""Policies against exhaustive search, the paper's numbers, and each other."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mgwfbp.errors import UserError
+from mgwfbp.schedule import (
+    POLICIES,
+    AffineCost,
+    Bucket,
+    LayerProfile,
+    Schedule,
+    TableCost,
+    Workload,
+    make_schedule,
+    policy,
+    predict,
+    schedule_from_cuts,
+)
+from mgwfbp.schedule.cost import Cost
+from mgwfbp.schedule.optimal import _affine, _any_cost
+from mgwfbp.schedule.policies import parse_size
+
+
+def workload(times, sizes, forward_s=0.0):
+    layers = [LayerProfile(f"l{i}", size, size, time) for i, (time, size) in enumerate(zip(times, sizes, strict=True))]
+    return Workload("test", 1, forward_s, tuple(layers))
+
+
+# Few distinct values, so that ties, zero times and zero sizes are frequent.
+times = st.one_of(st.integers(0, 4).map(float), st.floats(0, 10))
+sizes = st.one_of(st.integers(0, 4), st.integers(0, 10**6))
+affine_costs = st.builds(AffineCost, st.one_of(st.integers(0, 3).map(float), st.floats(0, 20)), st.floats(0, 2))
+
+
+@st.composite
+def workloads(draw, most=12):
+    layers = draw(st.integers(1, most))
+    lists = [draw(st.lists(what, min_size=layers, max_size=layers)) for what in (times, sizes)]
+    return workload(*lists, forward_s=draw(times))
+
+
+@st.composite
+def long_workloads(draw, most):
+    """As above from one seed: hypothesis takes long to draw long lists."""
+    rng = random.Random(draw(st.integers(0, 2**32)))
+    layers, zeros = rng.randint(1, most), rng.choice([0.0, 0.3, 0.8])
+    lists = [[draw_one() if rng.random() >= zeros else 0 for _ in range(layers)] for draw_one in _kinds(rng)]
+    return workload(*lists)
+
+
+def _kinds(rng):
+    whole = rng.random() < 0.5
+    return (
+        (lambda: float(rng.randint(0, 4))) if whole else (lambda: rng.uniform(0, 10)),
+        (lambda: rng.randint(0, 4)) if whole else (lambda: rng.randint(0, 10**6)),
+    )
+
+
+@st.composite
+def table_costs(draw):
+    points = draw(st.lists(st.tuples(st.integers(0, 10**7), st.floats(0, 50)), min_size=2, max_size=6))
+    nbytes = sorted({size for size, _ in points} | {10**8})
+    seconds = sorted(seconds for _, seconds in points)[: len(nbytes)]
+    return TableCost(tuple(map(float, nbytes)), tuple(seconds + [seconds[-1]] * (len(nbytes) - len(seconds))))
+
+
+def best_by_search(work, cost):
+    """Every way to cut, one after the other, each ended by the definition and not by predict."""
+    ready, prefix, layers = work.ready_s(), work.prefix_nbytes(), len(work.layers)
+    price = {(i, j): float(cost(prefix[j] - prefix[i])) for i in range(layers) for j in range(i + 1, layers + 1)}
+
+    def rest(first, end):  # the best end if the layers before `first` are sent at `end`
+        if first == layers:
+            return end
+        return min(rest(j, max(end, ready[j - 1]) + price[first, j]) for j in range(first + 1, layers + 1))
+
+    return rest(0, 0.0)
+
+
+@given(workloads(), st.one_of(affine_costs, table_costs()))
+@settings(max_examples=1500)
+def test_optimal_equals_exhaustive_search(work, cost):
+    got = predict(work, make_schedule("optimal", work, cost), cost).comm_end_s
+    assert got == pytest.approx(best_by_search(work, cost), rel=1e-9, abs=1e-12)
+
+
+@given(workloads(most=9), affine_costs)
+@settings(max_examples=1000)
+def test_optimal_equals_exhaustive_search_for_a_users_scalar_cost(work, line):
+    def steps(nbytes: float) -> float:  # monotone, but neither a line nor a table, and not for arrays
+        return line(nbytes) if nbytes < 1000 else 3 * line(nbytes) + 1
+
+    got = predict(work, make_schedule("optimal", work, steps), steps).comm_end_s
+    assert got == pytest.approx(best_by_search(work, steps), rel=1e-9, abs=1e-12)
+
+
+@given(long_workloads(most=60), affine_costs)
+@settings(max_examples=1000)
+def test_linear_and_quadratic_forms_agree(work, cost):
+    ready, prefix = work.ready_s(), work.prefix_nbytes()
+
+    def end(before: list[int]) -> float:
+        cuts, place = [], len(ready)
+        while place:
+            place = before[place]
+            cuts.append(place)
+        return predict(work, schedule_from_cuts("x", cuts[::-1], len(ready)), cost).comm_end_s
+
+    linear, quadratic = _affine(ready, prefix, cost.a, cost.b), _any_cost(ready, prefix, cost)
+    assert end(linear) == pytest.approx(end(quadratic), rel=1e-9, abs=1e-12)
+
+
+@given(long_workloads(most=40), st.one_of(affine_costs, table_costs()))
+@settings(max_examples=500)
+def test_no_policy_beats_optimal(work, cost):
+    best = predict(work, make_schedule("optimal", work, cost), cost).iteration_s
+    for name in ("wfbp", "single", "mgwfbp", "bucket:1", "bucket:3", "bucket:25MiB"):
+        assert predict(work, make_schedule(name, work, cost), cost).iteration_s >= best * (1 - 1e-12)
+
+
+def test_counter_example_to_the_papers_algorithm():
+    work, cost = workload([1, 0.9, 0.9], [5, 0, 0]), AffineCost(1, 1)
+    greedy, exact = (make_schedule(name, work, cost) for name in ("mgwfbp", "optimal"))
+    assert greedy.buckets == (Bucket(0, 2),)
+    assert exact.buckets == (Bucket(0, 0), Bucket(1, 2))
+    assert predict(work, greedy, cost).iteration_s == pytest.approx(8.8)
+    assert predict(work, exact, cost).iteration_s == pytest.approx(8.0)
+
+
+@given(long_workloads(most=15), affine_costs)
+@settings(max_examples=500)
+def test_mgwfbp_is_the_papers_algorithm_as_printed(work, cost):
+    """Algorithm 1 word for word: all start times recomputed after each merge, layers numbered L..1."""
+    layers = len(work.layers)
+    tb, p = [layer.backward_s for layer in work.layers], [float(layer.nbytes) for layer in work.layers]
+    tau_b = [sum(tb[:i]) for i in range(layers)]
+    tc, merged = [cost(size) for size in p], [False] * layers
+
+    def starts():
+        tau_c, end = [], 0.0
+        for i in range(layers):
+            tau_c.append(max(end, tau_b[i] + tb[i]))
+            end = tau_c[i] + tc[i] if not merged[i] else end
+        return tau_c
+
+    # Rounding may decide a comparison within its last bit differently in the two forms; such an input proves nothing.
+    for i in range(layers - 1):
+        gap = tau_b[i + 1] + tb[i + 1] - starts()[i]
+        if abs(gap - cost.a) < 1e-9 * (1 + abs(gap)):
+            return
+        if gap < cost.a:
+            merged[i], tc[i] = True, 0.0
+            p[i + 1] += p[i]
+            tc[i + 1] = cost(p[i + 1])
+    cuts = [0, *(i + 1 for i in range(layers - 1) if not merged[i])]
+    assert make_schedule("mgwfbp", work, cost).buckets == schedule_from_cuts("", cuts, layers).buckets
+
+
+def test_fixed_size_closes_a_bucket_when_it_is_full():
+    work = workload([1] * 5, [3, 3, 3, 10, 1])
+    schedule = make_schedule("bucket:6B", work, AffineCost(1, 1))
+    assert schedule.buckets == (Bucket(0, 1), Bucket(2, 3), Bucket(4, 4))
+    assert schedule.policy == "bucket:6B"
+
+
+@pytest.mark.parametrize(("text", "nbytes"), [("25MiB", 25 * 2**20), ("64 kB", 64000), ("1e6", 10**6), ("7", 7)])
+def test_sizes(text, nbytes):
+    assert parse_size(text, "here") == nbytes
+
+
+@pytest.mark.parametrize("text", ["", "0", "-5", "many", "5XB", "1e999", "nan"])
+def test_bad_sizes(text):
+    with pytest.raises(UserError, match="here: .*no size"):
+        parse_size(text, "here")
+
+
+def test_predict_by_hand():
+    work = workload([1, 1, 1], [10, 0, 20], forward_s=2)
+    result = predict(work, schedule_from_cuts("x", [0, 1], 3), AffineCost(0.5, 0.1))
+    assert [(m.ready_s, m.start_s, m.end_s) for m in result.messages] == [(1, 1, 2.5), (3, 3, 5.5)]
+    assert result.iteration_s == 7.5
+    assert result.exposed_s == 2.5
+    assert result.overlap == pytest.approx(1.5 / 4)
+
+
+def test_nothing_to_hide_is_hidden():
+    assert predict(workload([1], [1]), schedule_from_cuts("x", [0], 1), AffineCost(0, 0)).overlap == 1.0
+
+
+def test_a_users_policy_is_one_decorated_function():
+    @policy("halves")
+    def halves(work: Workload, cost: Cost) -> Schedule:
+        middle = len(work.layers) // 2
+        return schedule_from_cuts("halves", [0, middle] if middle else [0], len(work.layers))
+
+    try:
+        schedule = make_schedule("halves", workload([1] * 4, [1] * 4), AffineCost(1, 1))
+        assert schedule.buckets == (Bucket(0, 1), Bucket(2, 3))
+    finally:
+        del POLICIES["halves"]
+
+
+@pytest.mark.parametrize("buckets", [[(0, 0)], [(0, 1), (1, 2)], [(1, 2)], [(0, 2), (3, 3)], [(0, 1), (2, 1)], []])
+def test_a_policy_must_cover_every_layer_once(buckets):
+    with pytest.raises(UserError, match="do not cover"):
+        Schedule("mine", tuple(Bucket(*bucket) for bucket in buckets)).check(3)
+
+
+def test_unknown_policy_names_the_nearest():
+    with pytest.raises(UserError, match="unknown schedule 'optimul': did you mean 'optimal'"):
+        make_schedule("optimul", workload([1], [1]), AffineCost(1, 1))
