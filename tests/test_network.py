@@ -1,0 +1,157 @@
+"""The graph: order of announcements, whole nets against PyTorch, parameter counts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from mgwfbp.errors import UserError
+from mgwfbp.layers import Add, Concat, Flatten, GlobalAvgPool, Linear, ReLU, Step
+from mgwfbp.models import MODELS, build
+from mgwfbp.network import Network
+from tests import torch_reference
+from tests.torch_reference import NHWC_TO_NCHW, distance, from_torch, layout_of, parameters
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [("lenet", 431_080), ("resnet20", 269_722), ("resnet32", 464_154), ("resnet56", 853_018), ("resnet110", 1_727_962)],
+)
+def test_parameter_counts(name, count):
+    assert sum(build(name).allocate().arena.layer_parameters) == count
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_takes_a_step(name):
+    net = build(name, classes=3).allocate(seed=4)
+    rng = np.random.default_rng(0)
+    images = rng.normal(size=(2, *net.input.shape)).astype(np.float32)
+    loss, correct = net.forward(images, np.array([0, 2]), Step())
+    net.arena.gradients[...] = np.nan
+    net.backward()
+    assert loss > 0
+    assert correct in (0, 1, 2)
+    for place in range(len(net.learnable)):
+        for name_of, (_, gradient) in net.arena.views(place).items():
+            assert np.isfinite(gradient).all(), (net.learnable[place].name, name_of)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-10), (np.float32, 1e-4)])
+@pytest.mark.parametrize(
+    ("name", "reference"), [("lenet", torch_reference.lenet), ("resnet20", torch_reference.resnet20)]
+)
+def test_whole_nets_against_torch(name, reference, dtype, tolerance):
+    net = build(name).allocate(seed=3, dtype=dtype)
+    rng = np.random.default_rng(0)
+    images = rng.normal(size=(4, *net.input.shape)).astype(dtype)
+    labels = rng.integers(0, 10, 4)
+    loss, _ = net.forward(images, labels, Step())
+    net.backward()
+    p = parameters(net)
+    out = reference(p, torch.from_numpy(np.ascontiguousarray(images.transpose(NHWC_TO_NCHW))))
+    theirs = torch.nn.functional.cross_entropy(out, torch.from_numpy(labels))
+    theirs.backward()
+    assert loss == pytest.approx(theirs.item(), rel=tolerance)
+    for layer in net.learnable:
+        for tensor in layer.parameters:
+            gradient = getattr(layer, f"d_{tensor.name}")
+            expected = from_torch(p[f"{layer.name}/{tensor.name}"].grad, layout_of(gradient))
+            assert distance(gradient, expected) < tolerance, (layer.name, tensor.name)
+
+
+def branching():
+    """A net with a branch, a join of both kinds, and a value used three times."""
+    net = Network("branching", (6,))
+    x = net.add("a", Linear(5), net.input)
+    left, right = net.add("b", Linear(5), x), net.add("relu", ReLU(), x)
+    joined = net.add("add", Add(), left, right, x)
+    both = net.add("concat", Concat(), joined, x)
+    return net.finish(net.add("c", Linear(3), both))
+
+
+def test_a_graph_with_branches_against_central_differences():
+    net = branching().allocate(dtype=np.float64)
+    rng = np.random.default_rng(0)
+    images, labels = rng.normal(size=(4, 6)), np.array([0, 1, 2, 1])
+    net.forward(images, labels, Step())
+    net.backward()
+    gradients = net.arena.gradients.copy()
+    for at in np.flatnonzero(gradients):
+        kept, ends = net.arena.parameters[at], []
+        for h in (1e-6, -1e-6):
+            net.arena.parameters[at] = kept + h
+            ends.append(net.forward(images, labels, Step())[0])
+        net.arena.parameters[at] = kept
+        assert (ends[0] - ends[1]) / 2e-6 == pytest.approx(gradients[at], rel=1e-5, abs=1e-8)
+
+
+def test_gradients_are_announced_in_arena_order_when_written_and_before_the_input_gradient():
+    net = branching().allocate()
+    events = []
+    for layer in net.layers:
+        backward_input = layer.backward_input
+        layer.backward_input = lambda dy, layer=layer, run=backward_input: (events.append(layer.name), run(dy))[1]
+    net.arena.gradients[...] = np.nan
+    net.forward(np.ones((2, 6), np.float32), np.array([0, 1]), Step())
+
+    def on_gradient(place: int) -> None:
+        events.append(place)
+        written = [np.isfinite(net.arena.views(i)["weight"][1]).all() for i in range(3)]
+        assert written == [i <= place for i in range(3)]
+
+    net.backward(on_gradient)
+    assert [layer.name for layer in net.learnable] == ["c", "b", "a"]
+    assert events == [0, "c", "concat", "add", "relu", 1, "b", 2]  # and none for the images
+
+
+def test_a_branch_that_leads_nowhere_has_no_gradient():
+    net = Network("dead end", (4,))
+    net.add("unused", Linear(2), net.input)
+    net.finish(net.add("fc", Linear(3), net.input)).allocate()
+    net.arena.gradients[...] = np.nan
+    seen = []
+    net.forward(np.ones((2, 4), np.float32), np.array([0, 1]), Step())
+    net.backward(seen.append)
+    assert seen == [0, 1]
+    assert not net.arena.gradients[net.arena.layer_slices[1]].any()
+
+
+def test_the_seed_fixes_the_weights_and_the_place_decides_them():
+    nets = [build("lenet").allocate(seed=seed) for seed in (1, 1, 2)]
+    hashes = [net.arena.parameters_sha256() for net in nets]
+    assert hashes[0] == hashes[1] != hashes[2]
+
+
+def test_the_sum_over_parts_of_a_batch_is_the_whole_batch():
+    net = build("lenet").allocate(dtype=np.float64)
+    rng = np.random.default_rng(1)
+    images, labels = rng.normal(size=(5, 28, 28, 1)), rng.integers(0, 10, 5)
+    whole, _ = net.forward(images, labels, Step())
+    net.backward()
+    expected, loss, total = net.arena.gradients.copy(), 0.0, 0.0
+    for part in (slice(0, 2), slice(2, 5)):
+        loss += net.forward(images[part], labels[part], Step(), global_batch=5)[0]
+        net.backward()
+        total = total + net.arena.gradients
+    assert loss == pytest.approx(whole, rel=1e-12)
+    assert distance(total, expected) < 1e-12
+
+
+def test_mistakes_in_a_graph_are_named():
+    net = Network("bad", (4, 4, 3))
+    x = net.add("pool", GlobalAvgPool(), net.input)
+    with pytest.raises(UserError, match="two layers are called pool"):
+        net.add("pool", Flatten(), x)
+    with pytest.raises(UserError, match="no layer has parameters"):
+        net.finish(x)
+    y = net.add("fc", Linear(2), x)
+    net.add("other", Linear(2), x)
+    with pytest.raises(UserError, match="the layer added last"):
+        net.finish(y)
+    with pytest.raises(UserError, match="did you mean 'resnet20'"):
+        build("resnet-20")
+    with pytest.raises(UserError, match="layer conv2 .Conv2d.: needs an input of at least"):
+        build("lenet", (8, 8, 1))
+    with pytest.raises(UserError, match=r"lenet: needs images of \(28, 28, 1\), got \(32, 32, 3\)"):
+        build("lenet").allocate().forward(np.zeros((1, 32, 32, 3), np.float32), np.array([0]), Step())

@@ -1,0 +1,97 @@
+"""SGD and learning-rate policies: against PyTorch, against Caffe's formulas, slice by slice."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from mgwfbp.arena import Arena, LayerSpec
+from mgwfbp.errors import UserError
+from mgwfbp.kernels import kernel_set
+from mgwfbp.training.lr import EXAMPLES, KEYS, lr_policy
+from mgwfbp.training.optimizer import SGD
+
+
+def arena_of(values):
+    arena = Arena([LayerSpec("a", [("w", (100,))]), LayerSpec("b", [("w", (50,))])], np.float64)
+    arena.parameters[:] = values
+    return arena
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+@pytest.mark.parametrize(("momentum", "decay"), [(0.0, 0.0), (0.9, 0.0), (0.9, 1e-2)])
+def test_against_torch(momentum, decay, nesterov):
+    if nesterov and not momentum:
+        pytest.skip("torch asks for a momentum")
+    rng = np.random.default_rng(0)
+    arena = arena_of(rng.normal(size=192))
+    ours = SGD(arena, kernel_set(), lr=0.1, momentum=momentum, weight_decay=decay, nesterov=nesterov)
+    theirs = torch.from_numpy(arena.parameters.copy()).requires_grad_()
+    optimizer = torch.optim.SGD([theirs], lr=0.1, momentum=momentum, weight_decay=decay, nesterov=nesterov)
+    for _ in range(5):
+        arena.gradients[:] = rng.normal(size=192)
+        theirs.grad = torch.from_numpy(arena.gradients.copy())
+        optimizer.step()
+        ours.update(slice(0, 128))
+        ours.update(slice(128, 192))
+        assert np.allclose(arena.parameters, theirs.detach().numpy(), rtol=1e-12)
+
+
+def test_caffes_velocity_holds_the_learning_rate():
+    """V ← m·V + lr·g: after a change of lr, Caffe keeps the old steps' size; torch would rescale them."""
+    arena = arena_of(0.0)
+    sgd = SGD(arena, kernel_set(), lr=1.0, momentum=0.5)
+    arena.gradients[:] = 1.0
+    sgd.update(slice(0, 192))
+    sgd.lr = 0.1
+    sgd.update(slice(0, 192))
+    assert np.allclose(arena.parameters, -(1.0 + (0.5 * 1.0 + 0.1 * 1.0)))
+
+
+def test_a_slice_leaves_the_rest_alone():
+    arena = arena_of(1.0)
+    arena.gradients[:] = 1.0
+    SGD(arena, kernel_set(), lr=1.0).update(slice(0, 128))
+    assert not arena.parameters[:128].any()
+    assert (arena.parameters[128:] == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("spec", "factors"),
+    [
+        ("fixed", {0: 1, 50: 1}),
+        ("step:gamma=0.5,size=10", {0: 1, 9: 1, 10: 0.5, 25: 0.25}),
+        ("multistep:gamma=0.1,at=5+20", {4: 1, 5: 0.1, 19: 0.1, 20: 0.01}),
+        ("exp:gamma=0.9", {0: 1, 2: 0.81}),
+        ("inv:gamma=0.1,power=2", {0: 1, 10: 0.25}),
+        ("poly", {0: 1, 25: 0.75, 99: 0.01}),
+        ("poly:power=2", {50: 0.25}),
+        ("sigmoid:gamma=-0.1,size=50", {50: 0.5, 0: 1 / (1 + np.exp(-5.0)), 10**6: 0}),
+    ],
+)
+def test_lr_policies(spec, factors):
+    for t, factor in factors.items():
+        assert lr_policy(spec)(t, 100) == pytest.approx(factor)
+
+
+def test_every_policys_example_works():
+    assert EXAMPLES.keys() | {"fixed"} == KEYS.keys()
+    for spec in EXAMPLES.values():
+        assert lr_policy(spec)(0, 10) == pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ("polly", "did you mean 'poly'"),
+        ("poly:size=3", "no key of poly; it takes power"),
+        ("step", "needs numbers for gamma, size, e.g. step:gamma=0.1,size=1000"),
+        ("step:size=0", "needs numbers"),
+        ("multistep:at=a+b", "needs numbers"),
+        ("exp:gamma=nan", "needs numbers"),
+    ],
+)
+def test_bad_lr_policies(spec, says):
+    with pytest.raises(UserError, match=says):
+        lr_policy(spec)

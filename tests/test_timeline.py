@@ -1,0 +1,74 @@
+"""The profiler and the Chrome trace, from times made up here."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from mgwfbp.arena import Arena, LayerSpec
+from mgwfbp.measure.profiler import IterationTimes, workload_from_times
+from mgwfbp.measure.timeline import COMMUNICATION, COMPUTE, Span, chrome_trace, planned_spans
+from mgwfbp.schedule import AffineCost, LayerProfile, Workload, predict, schedule_from_cuts
+
+ARENA = Arena([LayerSpec("fc", [("w", (3, 5)), ("b", (5,))]), LayerSpec("conv", [("w", (70,))])])
+
+
+def iteration(start, forward, first, second, tail=0):
+    """Times in ns of an iteration with two layers; `tail` is what backward does after the last announcement."""
+    a = start + forward
+    return IterationTimes(start, a, [a + first, a + first + second], a + first + second + tail, a + 10**9, 5)
+
+
+def test_medians_over_iterations_then_the_slowest_rank():
+    times = [iteration(0, 100, 10, 40), iteration(1000, 120, 12, 9000), iteration(5000, 110, 14, 44)]
+    work = workload_from_times("net", 8, ARENA, times, lambda values: [2 * value for value in values], "here")
+    assert work.forward_s == pytest.approx(220e-9)
+    assert [layer.backward_s for layer in work.layers] == pytest.approx([24e-9, 88e-9])
+    assert [(layer.name, layer.parameters, layer.nbytes) for layer in work.layers] == [
+        ("fc", 20, 512),
+        ("conv", 70, 512),
+    ]
+    assert (work.name, work.batch_size, work.source) == ("net", 8, "here")
+
+
+def test_the_last_layer_takes_what_backward_does_after_it():
+    work = workload_from_times("net", 8, ARENA, [iteration(0, 100, 10, 40, tail=7)])
+    assert work.layers[1].backward_s == pytest.approx(47e-9)
+
+
+def test_a_plan_longer_than_the_iteration_is_cut_where_the_next_begins():
+    work = Workload("w", 1, 1e-6, (LayerProfile("a", 1, 100, 1e-6), LayerProfile("b", 1, 100, 1e-6)))
+    prediction = predict(work, schedule_from_cuts("x", [0, 1], 2), AffineCost(2e-6, 0))
+    spans = planned_spans(work, prediction, 10_000, 14_000)
+    assert [(span.name, span.start_ns, span.end_ns) for span in spans] == [
+        ("forward", 10_000, 11_000),
+        ("backward a", 11_000, 12_000),
+        ("backward b", 12_000, 13_000),
+        ("bucket 0", 12_000, 14_000),
+    ]
+    assert spans[0].details == {"planned_s": 1e-6}
+
+
+def test_the_trace_is_json_with_a_process_a_rank_and_no_overlap_after_rounding():
+    rng = np.random.default_rng(0)
+    edges = np.sort(rng.integers(10_000, 90_000, (2, 2, 40)), axis=-1)  # rank, thread, ns
+    spans = [
+        [
+            Span(thread, f"s{i}", int(a), int(b), {})
+            for thread in (COMPUTE, COMMUNICATION)
+            for i, (a, b) in enumerate(pairwise(edges[rank, thread]))
+        ]
+        for rank in range(2)
+    ]
+    events = json.loads(json.dumps(chrome_trace(spans, [10_000, 9_500])))["traceEvents"]
+    assert {event["pid"] for event in events} == {0, 1}
+    complete = [event for event in events if event["ph"] == "X"]
+    assert len(complete) == 2 * 2 * 39
+    assert min(event["ts"] for event in complete) >= 0
+    for pid in (0, 1):
+        for tid in (COMPUTE, COMMUNICATION):
+            mine = sorted((e["ts"], e["ts"] + e["dur"]) for e in complete if (e["pid"], e["tid"]) == (pid, tid))
+            assert all(end <= start for (_, end), (start, _) in pairwise(mine))
