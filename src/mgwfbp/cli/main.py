@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 import traceback
 from importlib import import_module
 
@@ -24,6 +23,9 @@ COMMANDS = {
     "profile": "Measure a network's layer times: a WORKLOAD file.",
     "bench": "Measure what this machine and its network can do.",
 }
+
+# One of these tells that a launcher (hydra, Open MPI, PMIx) started this process as one rank of several.
+LAUNCHED = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
 
 
 class Commands(click.Group):
@@ -75,22 +77,26 @@ def main() -> None:
 
 def _mistake(message: str, shared: bool) -> int:
     """Print a user's mistake in one line; `shared` means that every rank knows of it and stops with this one."""
-    line = f"mgwfbp: error: {' '.join(message.split())}\n"
+    message = " ".join(message.split())
     world = _world()
-    if world is None:
-        # Before MPI has started, ranks cannot tell each other. Rank 0 speaks first; when it fails alike, the launcher
-        # ends the job, and the others need not repeat it.
-        if _launched_rank() > 0:
-            time.sleep(0.5)
-        sys.stderr.write(line)
-    elif shared:
-        if world.rank == 0:
-            sys.stderr.write(line)
-    else:
-        sys.stderr.write(line if world.size == 1 else line.replace("error:", f"error on rank {world.rank}:", 1))
+    if world is None and any(name in os.environ for name in LAUNCHED):
+        # The others may have nothing to complain of, and then they wait for this rank to start MPI: tell them.
+        try:
+            from mgwfbp.comm import World
+
+            World(mistake=message)
+        except SharedError as error:
+            message, shared, world = str(error), True, _world()
+        except UserError:  # there is no MPI here; the first mistake is the one to mend first
+            pass
+    if world is None or world.size == 1:
+        sys.stderr.write(f"mgwfbp: error: {message}\n")
+    elif not shared:
+        sys.stderr.write(f"mgwfbp: error on rank {world.rank}: {message}\n")
         sys.stderr.flush()
-        if world.size > 1:
-            world.Abort(2)  # the others wait for this rank
+        world.Abort(2)  # the others wait for this rank
+    elif world.rank == 0:
+        sys.stderr.write(f"mgwfbp: error: {message}\n")
     return 2
 
 
@@ -110,11 +116,3 @@ def _world():  # type: ignore[no-untyped-def]
     """COMM_WORLD if this process has started MPI, else None."""
     mpi = sys.modules.get("mpi4py.MPI")
     return mpi.COMM_WORLD if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized() else None
-
-
-def _launched_rank() -> int:
-    """This process's rank as its launcher tells it; 0 without one."""
-    for variable in ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK"):
-        if os.environ.get(variable, "").isdecimal():
-            return int(os.environ[variable])
-    return 0

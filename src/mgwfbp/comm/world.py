@@ -26,10 +26,13 @@ class World:
     """This process among all: `comm` (mpi4py), `rank`, `size`, `local_rank`, `local_size` (ranks on this machine), and
     `threads`, the cores this rank can count on.
 
-    Raises UserError if MPI was not started with THREAD_MULTIPLE, which the comm thread needs.
+    Making one is collective. `mistake` is what this rank's user did wrong before MPI was started; if there is one on
+    any rank, all raise it as SharedError. Raises UserError if MPI was not started with THREAD_MULTIPLE, which the comm
+    thread needs.
     """
 
-    def __init__(self, comm: MPI.Intracomm = MPI.COMM_WORLD) -> None:
+    def __init__(self, comm: MPI.Intracomm = MPI.COMM_WORLD, mistake: str | None = None) -> None:
+        _raise_together(comm, mistake)
         if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
             raise UserError(
                 "this MPI was started without THREAD_MULTIPLE, which the comm thread needs; "
@@ -58,11 +61,7 @@ class World:
             yield
         except UserError as error:
             mistake = str(error)
-        found = self.comm.allgather((mistake, socket.gethostname()))
-        failed = [rank for rank, (message, _) in enumerate(found) if message is not None]
-        if failed:
-            message, host = found[failed[0]]
-            raise SharedError(message if len(failed) == self.size else f"rank {failed[0]} on {host}: {message}")
+        _raise_together(self.comm, mistake)
 
     def max(self, values: Sequence[float]) -> list[float]:
         """The largest of each of `values` over all ranks."""
@@ -76,6 +75,15 @@ class World:
         result = np.array(values, float)
         self.comm.Allreduce(MPI.IN_PLACE, result, operation)
         return result.tolist()
+
+
+def _raise_together(comm: MPI.Intracomm, mistake: str | None) -> None:
+    """Raise SharedError on all ranks if `mistake` is not None on one of them. Collective."""
+    found = comm.allgather((mistake, socket.gethostname()))
+    failed = [rank for rank, (message, _) in enumerate(found) if message is not None]
+    if failed:
+        message, host = found[failed[0]]
+        raise SharedError(message if len(failed) == len(found) else f"rank {failed[0]} on {host}: {message}")
 
 
 def abort_job(where: str, error: BaseException) -> None:

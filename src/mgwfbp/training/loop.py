@@ -30,7 +30,8 @@ def train(config: Config, world: World | None = None) -> dict[str, Any]:
     Collective. Raises UserError, on all ranks alike, for what the user can mend.
     """
     world = world or World()
-    with threadpool_limits(config.threads or world.threads):
+    # NumPy's overflow warnings would say on every rank, line by line, what the check of the loss says once.
+    with threadpool_limits(config.threads or world.threads), np.errstate(over="ignore", invalid="ignore"):
         return _train(config, world)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from statistics import median
 from typing import Any
 
 from mgwfbp.arena import Arena
 from mgwfbp.comm import World
+from mgwfbp.errors import SharedError
 from mgwfbp.measure.profiler import IterationTimes
 from mgwfbp.measure.timeline import Span, chrome_trace, planned_spans
 from mgwfbp.training.iteration import Iteration, clock, measured_spans
@@ -50,7 +52,10 @@ class Record:
         return [done.times for done in self._profiled[1:] or self._profiled]
 
     def flush(self, epoch: int) -> None:
-        """Log what is pending. Collective: the losses and right answers of all ranks are added in one message."""
+        """Log what is pending. Collective: the losses and right answers of all ranks are added in one message.
+
+        Raises SharedError if a loss is not finite.
+        """
         everyone = self.world.sum([value for _, done, _ in self._pending for value in (done.loss, done.correct)])
         lines, samples, right = [], 0, 0.0
         for (number, done, global_batch), loss, correct in zip(
@@ -60,6 +65,10 @@ class Record:
             samples, right = samples + global_batch, right + correct
             line = {"iteration": number + 1, "epoch": epoch + 1, "loss": loss, "train_accuracy": correct / global_batch}
             lines.append({**line, "iteration_s": done.seconds, "exposed_s": done.exposed_s, "overlap": done.overlap})
+            if not isfinite(loss):  # known to all ranks alike, since the losses were added
+                raise SharedError(
+                    f"the loss of iteration {number + 1} is {loss}: training has diverged; try a smaller --lr"
+                )
         self._epoch_samples += samples
         if self.folder:
             self.folder.log(lines)

@@ -1,0 +1,316 @@
+"""The command line as a user types it: every run is a process of its own, under mpirun where ranks matter."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+BIN = Path(sys.executable).parent
+MGWFBP = str(BIN / "mgwfbp")
+MPIRUN = str(BIN / "mpirun") if (BIN / "mpirun").exists() else shutil.which("mpirun")
+needs_mpirun = pytest.mark.skipif(MPIRUN is None, reason="no mpirun here")
+
+SMALL = ["--data", "synthetic:28x28x1x10", "--iterations", "6", "--profile-iterations", "3", "--lr", "0.005"]
+
+
+def run(*command, seconds=60, cwd=None, **environment):
+    return subprocess.run(
+        [str(part) for part in command],
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        cwd=cwd,
+        env={**os.environ, "COLUMNS": "120", **environment},
+        check=False,
+    )
+
+
+def mistake(done, says):
+    """The answer to a user's mistake: exit code 2, one line, no traceback."""
+    assert done.returncode == 2, done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    assert done.stderr.startswith("mgwfbp: error"), done.stderr
+    assert says in done.stderr
+    return done.stderr
+
+
+@pytest.fixture
+def files(tmp_path):
+    layers = [
+        {"name": f"l{i}", "parameters": s, "nbytes": s, "backward_s": t}
+        for i, (t, s) in enumerate([(1, 5), (0.9, 0), (0.9, 0)])
+    ]
+    (tmp_path / "w.json").write_text(json.dumps({"name": "w", "batch_size": 1, "forward_s": 0, "layers": layers}))
+    (tmp_path / "n.json").write_text(json.dumps({"a_s": 1, "b_s_per_byte": 1}))
+    return tmp_path
+
+
+def test_plan_prints_the_contract(files):
+    done = run(
+        MGWFBP,
+        "plan",
+        files / "w.json",
+        "--network",
+        files / "n.json",
+        "--json",
+        "--schedule",
+        "mgwfbp",
+        "--schedule",
+        "optimal",
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["workload"] == "w"
+    assert result["network"] == {"a_s": 1, "b_s_per_byte": 1}
+    greedy, best = result["schedules"]
+    assert greedy["name"] == "mgwfbp"
+    assert greedy["buckets"] == [[0, 2]]
+    assert greedy["iteration_s"] == pytest.approx(8.8)
+    assert best["buckets"] == [[0, 0], [1, 2]]
+    assert best["iteration_s"] == best["comm_end_s"] == pytest.approx(8.0)
+    assert best["exposed_s"] == pytest.approx(5.2)
+    assert best["overlap"] == pytest.approx(1.8 / 7)
+
+
+def test_plan_prints_a_table_of_all_policies_without_mpi(files):
+    block = files / "mpi4py"  # a package of this name that cannot be imported: plan must not try
+    block.mkdir()
+    (block / "__init__.py").write_text("raise SystemError('plan imported MPI')")
+    done = run(MGWFBP, "plan", files / "w.json", "--network", "a=1s,b=1s", PYTHONPATH=str(files))
+    assert done.returncode == 0, done.stderr
+    for word in ("wfbp", "single", "mgwfbp", "optimal", "bucket:25MiB", "iteration ms", "8000.000", "8800.000"):
+        assert word in done.stdout
+
+
+def test_options_have_environment_variables(files):
+    done = run(MGWFBP, "plan", files / "w.json", "--json", MGWFBP_NETWORK="a=1,b=1", MGWFBP_SCHEDULE="single")
+    assert [row["name"] for row in json.loads(done.stdout)["schedules"]] == ["single"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["plan", "w.json", "--network", "n.json", "--schedule", "optimul"], "did you mean 'optimal'"),
+        (["plan", "w.json", "--network", "n.json", "--schedule", "bucket:"], "no size"),
+        (["plan", "w.json", "--network", "bad.json"], "not JSON (line 1"),
+        (["plan", "w.json", "--network", "negative.json"], '"a_s" must be a finite number ≥ 0, found -1'),
+        (["plan", "w.json", "--network", "a=-1us,b=1ns"], "finite time ≥ 0"),
+        (["plan", "w.json", "--network", "k80-10gb:4"], "did you mean 'k80-10gbe'"),
+        (["plan", "n.json", "--network", "n.json"], '"layers" must be a list'),
+        (["plan", "none.json", "--network", "n.json"], "cannot be read"),
+        (["plan", "w.json"], "Missing option '--network'"),
+        (["plan"], "Missing argument"),
+        (["plan", "w.json", "--netwrok", "n.json"], "--network"),
+        (["plam", "w.json"], "did you mean 'plan'"),
+        (["train", "lenet5"], "did you mean 'lenet'"),
+        (["train", "lenet", "--data", "mnist5"], "did you mean 'mnist5k'"),
+        (["train", "lenet", "--data", "mnist", "--data-dir", "nowhere"], "the folder nowhere does not exist"),
+        (["train", "lenet", *SMALL, "--schedule", "optimum"], "did you mean 'optimal'"),
+        (["train", "lenet", *SMALL, "--epochs", "0"], "--epochs must be 1 or more"),
+        (["train", "lenet", *SMALL, "--epochs", "two"], "not a valid integer"),
+        (["train", "lenet", *SMALL, "--lr", "nan"], "--lr must be a finite number"),
+        (["train", "lenet", *SMALL, "--lr-policy", "pole"], "did you mean 'poly'"),
+        (["train", "lenet", "--data", "synthetic:8x8x1x10"], "layer conv2 (Conv2d): needs an input of at least"),
+        (["train", "lenet", *SMALL, "--out", "w.json"], "run folder w.json: cannot be made"),
+        (["profile", "lenet", "-o", "nowhere/w.json", "--iterations", "1", "--batch-size", "1"], "cannot be written"),
+        (["profile", "lenet5", "-o", "x.json"], "did you mean 'lenet'"),
+        (["bench", "allreduce", "--largest", "big"], "no size"),
+    ],
+)
+def test_a_mistake_is_answered_in_one_line(files, arguments, says):
+    (files / "bad.json").write_text("{")
+    (files / "negative.json").write_text(json.dumps({"a_s": -1, "b_s_per_byte": 1}))
+    mistake(run(MGWFBP, *arguments, cwd=files), says)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--help"], ["train", "--help"], ["plan", "--help"], ["profile", "--help"], ["bench", "allreduce", "--help"]],
+)
+def test_help_has_examples(arguments):
+    done = run(MGWFBP, *arguments)
+    assert done.returncode == 0
+    assert "mgwfbp" in done.stdout
+    if arguments != ["--help"]:
+        assert "Examples:" in done.stdout
+
+
+def test_a_run_folder_is_not_overwritten_unasked(tmp_path):
+    command = [MGWFBP, "train", "mlp", *SMALL, "--out", tmp_path / "run"]
+    assert run(*command).returncode == 0
+    mistake(run(*command), "holds another run (config.json)")
+    (tmp_path / "run" / "mine.txt").write_text("kept")
+    assert run(*command, "--overwrite").returncode == 0
+    assert (tmp_path / "run" / "mine.txt").exists()
+
+
+def test_a_run_that_diverges_says_so(tmp_path):
+    done = run(MGWFBP, "train", "lenet", *SMALL[:2], "--iterations", "40", "--lr", "100", "--out", tmp_path / "run")
+    assert "smaller --lr" in mistake(done, "the loss of iteration")
+
+
+@needs_mpirun
+def test_mpirun_train_profile_bench_and_plan(tmp_path):
+    """The whole path by hand, two ranks: measure the network and the net, train, plan by what the run left behind."""
+    mpirun = [MPIRUN, "-n", "2", MGWFBP]
+    done = run(*mpirun, "bench", "allreduce", "--largest", "64kB", "-o", "n.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "2 ranks:" in done.stdout
+    done = run(*mpirun, "profile", "lenet", "--batch-size", "4", "--iterations", "2", "-o", "w.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    workload = json.loads((tmp_path / "w.json").read_text())
+    assert [layer["name"] for layer in workload["layers"]] == ["ip2", "ip1", "conv2", "conv1"]
+    assert sum(layer["parameters"] for layer in workload["layers"]) == 431_080
+    assert workload["batch_size"] == 4
+    done = run(*mpirun, "train", "lenet", *SMALL, "--out", "run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for word in (
+        "run folder           run",
+        "validation accuracy",
+        "measured",
+        "predicted",
+        "overlap",
+        "equal on all 2 ranks",
+    ):
+        assert word in done.stdout
+    for folder in (".", "run"):
+        names = ("w.json", "n.json") if folder == "." else ("workload.json", "network.json")
+        work, network = (str(tmp_path / folder / name) for name in names)
+        done = run(MGWFBP, "plan", work, "--network", network, "--json")
+        assert {row["name"] for row in json.loads(done.stdout)["schedules"]} >= {"wfbp", "optimal"}
+
+
+@needs_mpirun
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["train", "lenett"], "did you mean 'lenet'"),
+        (["train", "lenet", *SMALL, "--global-batch-size", "1"], "a global batch of 1 is too small for 2 ranks"),
+        (["train", "lenet", *SMALL, "--batch-size", "0"], "--batch-size must be 1 or more"),
+        (["plam"], "did you mean 'plan'"),
+    ],
+)
+def test_two_ranks_answer_a_mistake_in_one_line(arguments, says):
+    done = run(MPIRUN, "-n", "2", MGWFBP, *arguments)
+    assert done.returncode == 2, done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.startswith("mgwfbp")]
+    assert len(lines) == 1, done.stderr
+    assert says in lines[0]
+    assert "Traceback" not in done.stderr
+
+
+@needs_mpirun
+@pytest.mark.parametrize(
+    ("first", "second"), [(["lenet"], ["mlp"]), (["lenet", "--lr", "0.1"], ["lenet", "--lr", "0.2"])]
+)
+def test_ranks_started_differently_stop_with_both_fingerprints(tmp_path, first, second):
+    common = [*SMALL[:2], "--out", tmp_path / "run"]
+    done = run(MPIRUN, "-n", "1", MGWFBP, "train", *first, *common, ":", "-n", "1", MGWFBP, "train", *second, *common)
+    assert done.returncode == 2, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("mgwfbp")]
+    assert "nothing was sent: rank 0 has fingerprint" in line
+    assert "rank 1 has" in line
+    for side in (first, second):
+        assert {"lenet": "network lenet", "mlp": "network mlp", "0.1": "lr=0.1", "0.2": "lr=0.2"}[side[-1]] in line
+    assert not (tmp_path / "run").exists()
+
+
+@needs_mpirun
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [(["--data", "synthetic:0"], "data set synthetic:0"), (["--epochs", "0"], "--epochs"), (["--epoch"], "--epochs")],
+)
+def test_a_mistake_on_one_rank_is_told_to_the_others_and_names_it(tmp_path, options, says):
+    common = ["train", "lenet", *SMALL, "--out", tmp_path / "run"]
+    done = run(MPIRUN, "-n", "1", MGWFBP, *common, ":", "-n", "1", MGWFBP, *common, *options, seconds=20)
+    assert done.returncode == 2
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("mgwfbp")]
+    assert line.startswith("mgwfbp: error: rank 1 on ")
+    assert says in line
+
+
+FAILING = """
+    import sys
+    import numpy as np
+    from mgwfbp.cli import main
+    from mgwfbp.comm import HostTransport
+    from mgwfbp.layers import Linear
+    from mpi4py import MPI
+
+    def fail(self, *arguments):
+        fail.count = getattr(fail, "count", 0) + 1
+        if MPI.COMM_WORLD.rank == 1 and fail.count > 4:
+            raise RuntimeError("broken on purpose")
+        return original(self, *arguments)
+
+    kind = {"layer": (Linear, "forward"), "thread": (HostTransport, "all_reduce")}[sys.argv.pop(1)]
+    original = getattr(*kind)
+    if kind[0] is HostTransport:  # not in the benchmark before the run, but in the thread
+        import threading
+        def fail(self, array, inner=fail):
+            return inner(self, array) if threading.current_thread().name == "comm" else original(self, array)
+        fail.count = 0
+    setattr(*kind, fail)
+    main.main()
+"""
+
+
+@needs_mpirun
+@pytest.mark.parametrize(
+    ("kind", "where"), [("layer", "in the main thread"), ("thread", "in the comm thread at bucket")]
+)
+def test_an_exception_on_one_rank_ends_the_job_and_names_rank_and_place(tmp_path, kind, where):
+    script = tmp_path / "fail.py"
+    script.write_text(textwrap.dedent(FAILING))
+    began = time.monotonic()
+    done = run(
+        MPIRUN, "-n", "2", sys.executable, script, kind, "train", "lenet", *SMALL, "--out", tmp_path / "run", seconds=30
+    )
+    assert done.returncode not in (0, 2)
+    assert time.monotonic() - began < 15
+    assert "mgwfbp: rank 1 on " in done.stderr
+    assert where in done.stderr
+    assert done.stderr.count("Traceback") == 1
+    assert "RuntimeError: broken on purpose" in done.stderr
+
+
+@needs_mpirun
+def test_a_killed_rank_ends_the_job(tmp_path):
+    command = [
+        MPIRUN,
+        "-n",
+        "2",
+        MGWFBP,
+        "train",
+        "lenet",
+        *SMALL[:2],
+        "--epochs",
+        "1000",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("iteration"):
+                break
+        ranks = subprocess.run(
+            ["pgrep", "-f", str(tmp_path / "run")], capture_output=True, text=True, check=False
+        ).stdout
+        pids = [int(pid) for pid in ranks.split() if int(pid) != process.pid]
+        victim = max(pids)
+        os.kill(victim, signal.SIGKILL)
+        assert process.wait(timeout=10) != 0
+    finally:
+        process.kill()
+        process.communicate()
