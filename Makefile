@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 # Ranks beyond the cores are fine for MPICH; each run of tests under mpirun ends at this many seconds, whatever happens.
 MPI_DEADLINE ?= 180
-PYTEST_MPI = timeout --kill-after=10 $(MPI_DEADLINE) $(BIN)/mpirun -n $(1) $(BIN)/python -m pytest --with-mpi -q -x tests/mpi
+PYTEST_MPI = timeout --kill-after=10 $(MPI_DEADLINE) $(BIN)/mpirun -n $(1) $(BIN)/python -m tests.mpi
 
 .PHONY: train test check install clean
 
@@ -15,7 +15,7 @@ train: $(VENV)/train
 
 test: $(VENV)/test check
 	$(BIN)/python -m pytest -q
-	$(call PYTEST_MPI,2)
+	$(call PYTEST_MPI,2)   # pytest-mpi: the same tests on two ranks, then on four
 	$(call PYTEST_MPI,4)
 
 check: $(VENV)/test

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 
 import pytest
@@ -15,14 +14,6 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "tests/mpi/" in item.path.as_posix():
             item.add_marker(pytest.mark.mpi(min_size=2))
-
-
-def pytest_unconfigure(config):
-    """A test that failed on one rank leaves the others waiting for it: end the whole run, now that it is told."""
-    session = config.pluginmanager.get_plugin("session")
-    if MPI.COMM_WORLD.size > 1 and session is not None and session.testsfailed:
-        sys.stdout.flush()
-        MPI.COMM_WORLD.Abort(1)
 
 
 @pytest.fixture(scope="session")
