@@ -1,4 +1,4 @@
-"""`mpirun -n 2 python -m tests.mpi`: pytest on every rank, but one voice. A rank that failed speaks too, and ends the run.
+"""`mpirun -n 2 python -m tests.mpi`: pytest on every rank, but rank 0 speaks. One that failed speaks too, and ends all.
 
 `mpirun -n 2 python -m pytest --with-mpi tests/mpi` runs the same tests with every rank talking.
 """

@@ -16,6 +16,20 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.mpi(min_size=2))
 
 
+FAILED = []
+
+
+def pytest_runtest_makereport(item, call):
+    if call.excinfo is not None and call.when == "call" and not call.excinfo.errisinstance(pytest.skip.Exception):
+        FAILED.append(item.name)
+
+
+def in_step():
+    """All ranks leave a test before one begins the next; but one that failed in it must not wait, it ends the run."""
+    if not FAILED:
+        MPI.COMM_WORLD.Barrier()
+
+
 @pytest.fixture(scope="session")
 def world():
     return World()
@@ -26,14 +40,13 @@ def shared_folder(world):
     """One new folder for all ranks."""
     folder = world.comm.bcast(tempfile.mkdtemp(prefix="mgwfbp-test-") if world.rank == 0 else None)
     yield folder
-    world.comm.Barrier()
+    in_step()
 
 
 @pytest.fixture(autouse=True)
 def _in_step():
-    """All ranks leave a test before one begins the next."""
     yield
-    MPI.COMM_WORLD.Barrier()
+    in_step()
 
 
 def first_ranks(world, count):
