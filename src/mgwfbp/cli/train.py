@@ -7,14 +7,22 @@ from typing import Any
 import click
 
 from mgwfbp.cli.options import examples, option
+from mgwfbp.models import MODELS
 from mgwfbp.training.config import Config
 
 DEFAULT = Config("")
+
+HELP = """
+The first iterations send one message a layer and are measured; then the schedule is computed and followed.
+The run folder gets config.json, metrics.jsonl, schedule.json, workload.json, network.json, timeline.json (open it in
+chrome://tracing or ui.perfetto.dev) and summary.json.
+"""
 
 
 @click.command(
     "train",
     short_help="Train a network on all ranks.",
+    help=f"Train MODEL ({', '.join(MODELS)}) on all ranks.\n\n{HELP}",
     **examples("""
         mpirun -n 2 mgwfbp train lenet --data mnist5k --epochs 3 --out runs/lenet
         mpirun -n 4 mgwfbp train resnet20 --data cifar10 --data-dir ~/cifar --global-batch-size 128 --lr 0.1
@@ -48,12 +56,7 @@ DEFAULT = Config("")
 @option("--timeline-iterations", default=DEFAULT.timeline_iterations, help="Planned iterations in timeline.json.")
 @option("--threads", type=int, help="BLAS threads a rank.  [default: cores ÷ ranks on this machine]")
 def command(**options: Any) -> None:
-    """Train MODEL (lenet, mlp, resnet20, resnet32, resnet56 or resnet110) on all ranks.
-
-    The first iterations send one message a layer and are measured; then the schedule is computed and followed. The run
-    folder gets config.json, metrics.jsonl, schedule.json, workload.json, network.json, timeline.json (open it in
-    chrome://tracing or ui.perfetto.dev) and summary.json.
-    """
+    """Train MODEL on all ranks."""
     config = Config(**options)
     from mgwfbp.training.loop import train
 

@@ -50,7 +50,7 @@ def _train(config: Config, world: World) -> dict[str, Any]:
     all_reduce = measure_all_reduce(world, network.arena.gradients.nbytes) if world.size > 1 else None
     lr_factor = lr_policy(config.lr_policy)
     comm = open_comm(world, network.arena)
-    with Reporter(iterations, silent=folder is None) as reporter:
+    with Reporter(iterations, folder is None, world.size) as reporter:
         reporter.start(config, world, network, global_batch, all_reduce)
         record = Record(world, network.arena, folder, reporter, config.timeline_iterations)
         profiling = max(1, min(config.profile_iterations, iterations // 2))

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 class Reporter:
     """Prints lines and how many of `iterations` are done. With `silent` (all ranks but 0) it prints nothing."""
 
-    def __init__(self, iterations: int, silent: bool) -> None:
+    def __init__(self, iterations: int, silent: bool, ranks: int) -> None:
         self.silent, self.iterations = silent, iterations
         self.bar: Progress | None = None
-        if not silent and sys.stdout.isatty():
+        # Open MPI gives rank 0 a terminal of its own, even where mpirun's output goes into a file.
+        if not silent and ranks == 1 and sys.stdout.isatty():
             columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
             self.bar = Progress(*columns, TextColumn("{task.description}"), console=Console(), transient=True)
             self.task = self.bar.add_task("", total=iterations)
