@@ -23,14 +23,19 @@ def read_json(path: str | Path, what: str) -> dict[str, Any]:
         raise UserError(f"{what} {path}: cannot be read ({error.strerror or error})") from None
     except UnicodeDecodeError:
         raise UserError(f"{what} {path}: not a text file, a JSON object was expected") from None
+    return parse_json(text, f"{what} {path}")
+
+
+def parse_json(text: str, where: str) -> dict[str, Any]:
+    """The JSON object that `text` holds. Raises UserError, beginning with `where`, if it holds none."""
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
-        raise UserError(f"{what} {path}: not JSON (line {error.lineno}: {error.msg})") from None
-    except RecursionError:
-        raise UserError(f"{what} {path}: not a {what}, it is nested too deeply") from None
+        raise UserError(f"{where}: not JSON (line {error.lineno}: {error.msg})") from None
+    except (RecursionError, ValueError) as error:  # nested too deeply, or a number of more digits than Python reads
+        raise UserError(f"{where}: cannot be read as JSON ({error})") from None
     if not isinstance(value, dict):
-        raise UserError(f"{what} {path}: a JSON object was expected, found a {type(value).__name__}")
+        raise UserError(f"{where}: a JSON object was expected, found a {type(value).__name__}")
     return value
 
 

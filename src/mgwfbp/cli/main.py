@@ -20,12 +20,16 @@ from mgwfbp.errors import SharedError, UserError, unknown_name
 COMMANDS = {
     "train": "Train a network on all ranks.",
     "plan": "Compare schedules for a workload on a network, on paper.",
+    "simulate": "What a net would do on 4, 8, 16, … nodes.",
+    "import": "Turn public logs into WORKLOAD and NETWORK files.",
     "profile": "Measure a network's layer times: a WORKLOAD file.",
     "bench": "Measure what this machine and its network can do.",
 }
 
 # One of these tells that a launcher (hydra, Open MPI, PMIx) started this process as one rank of several.
 LAUNCHED = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
+
+MODULES = {"import": "import_"}  # a module cannot be called by a keyword
 
 
 class Commands(click.Group):
@@ -39,7 +43,7 @@ class Commands(click.Group):
         """The command called `name`. Raises UserError with the nearest name for an unknown one."""
         if name not in COMMANDS:
             raise unknown_name("command", name, COMMANDS)
-        return import_module(f"mgwfbp.cli.{name}").command
+        return import_module(f"mgwfbp.cli.{MODULES.get(name, name)}").command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list in --help, without importing the commands."""

@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.table import Table
 
 from mgwfbp.cli.options import examples, option
-from mgwfbp.files import read_json
-from mgwfbp.schedule.workload import Workload, workload_from_dict
+from mgwfbp.schedule import Workload
 from mgwfbp.simulate.comparison import compare_schedules
 from mgwfbp.simulate.networks import cost_from_spec
+from mgwfbp.simulate.workloads import workload_from_spec
 
 
 @click.command(
@@ -22,10 +22,10 @@ from mgwfbp.simulate.networks import cost_from_spec
     **examples("""
         mgwfbp plan runs/lenet/workload.json --network runs/lenet/network.json
         mgwfbp plan workload.json --network a=633.5us,b=3.92ns --schedule wfbp --schedule optimal
-        mgwfbp plan workload.json --network k80-10gbe:64 --json
+        mgwfbp plan k80-googlenet --network k80-10gbe:64 --json
     """),
 )
-@click.argument("workload", metavar="WORKLOAD.json")
+@click.argument("workload", metavar="WORKLOAD")
 @option(
     "--network",
     required=True,
@@ -42,9 +42,9 @@ from mgwfbp.simulate.networks import cost_from_spec
 )
 @option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(workload: str, network: str, schedules: tuple[str, ...], as_json: bool) -> None:
-    """Predict one iteration of WORKLOAD.json on a network under each schedule."""
+    """Predict one iteration of WORKLOAD (a file, or the shipped k80-googlenet) on a network under each schedule."""
     cost = cost_from_spec(network)
-    work = workload_from_dict(read_json(workload, "workload file"), f"workload file {workload}")
+    work = workload_from_spec(workload)
     result = compare_schedules(work, cost, schedules)
     if as_json:
         click.echo(json.dumps(result, indent=1))

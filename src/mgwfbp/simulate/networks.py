@@ -1,45 +1,105 @@
 """The network SPEC of the command line: a file, a line, a formula or one of the paper's clusters.
 
-network.json                                              what `mgwfbp bench allreduce -o` wrote
-a=633.5us,b=3.92ns                                        seconds a message, seconds a byte
-ring:alpha=45.25us,beta=0.993ns,gamma=2.5ns,nodes=64      one of five algorithms
-k80-10gbe:64                                              a preset and its number of nodes
+    network.json                                              what `mgwfbp bench allreduce -o` wrote
+    a=633.5us,b=3.92ns                                        seconds a message, seconds a byte
+    ring:alpha=45.25us,beta=0.993ns,gamma=2.5ns,nodes=64      one of five algorithms
+    k80-10gbe:64                                              a preset and its number of nodes
+
+Where a command sweeps the number of nodes, it is left out: `ring:alpha=…,beta=…,gamma=…`, `k80-10gbe`. A file may hold
+one cost for each number of nodes: {"networks": [NETWORK, …]}, each with its "ranks".
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from mgwfbp.errors import UserError, unknown_name
 from mgwfbp.files import read_json
 from mgwfbp.schedule import AffineCost, TableCost
-from mgwfbp.schedule.clusters import ALGORITHMS, PRESETS
+from mgwfbp.schedule.clusters import ALGORITHMS, ring
 from mgwfbp.schedule.workload import number
+from mgwfbp.simulate.figures import read_shipped, shipped
+
+AnyCost = AffineCost | TableCost
 
 _TIME = re.compile(r"(-?\d+(?:\.\d*)?(?:e-?\d+)?)\s*(s|ms|us|µs|ns|ps)?", re.IGNORECASE)
 _SECONDS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "ps": 1e-12}
 
 
-def cost_from_spec(spec: str) -> AffineCost | TableCost:
+class Cluster(NamedTuple):
+    """A network for any number of nodes: `cost(nodes)`; `nodes` is the number that the SPEC named, if it did.
+
+    `known` are the node counts it can give (None: all); with `fixed` the cost is one and the same for all of them.
+    """
+
+    spec: str
+    cost: Callable[[int], AnyCost]
+    nodes: int | None = None
+    known: tuple[int, ...] | None = None
+    fixed: bool = False
+
+
+def cost_from_spec(spec: str) -> AnyCost:
     """The all-reduce cost that a network SPEC stands for. Raises UserError that names the part that is wrong."""
+    cluster = cluster_from_spec(spec)
+    if cluster.nodes is None and not cluster.fixed:
+        _nodes("", f"network {spec!r}", ":" if spec.partition(":")[0] not in ALGORITHMS else ",nodes=")
+    return cluster.cost(cluster.nodes or 1)
+
+
+def cluster_from_spec(spec: str) -> Cluster:
+    """The network that `spec` stands for, with or without its number of nodes. Raises UserError."""
     where = f"network {spec!r}"
     name, colon, rest = spec.partition(":")
-    if name in PRESETS:
-        return PRESETS[name](_nodes(rest, where))
+    if name == "k80-10gbe":
+        return Cluster(spec, k80_10gbe, _nodes(rest, where) if colon else None)
+    if name in shipped("network"):
+        cluster = cluster_from_dict(read_shipped("network", name), f"network {name}", spec)
+        return cluster._replace(nodes=_nodes(rest, where)) if colon else cluster
     if name in ALGORITHMS:
-        values = _assignments(rest, where, ("alpha", "beta", "gamma", "nodes"))
-        times = [_time(values[key], f"{where}: {key}") for key in ("alpha", "beta", "gamma")]
-        return ALGORITHMS[name](_nodes(values["nodes"], where), *times)
+        values = assignments(rest, where, ("alpha", "beta", "gamma"), ("nodes",))
+        alpha, beta, gamma = (seconds_from_text(values[key], f"{where}: {key}") for key in ("alpha", "beta", "gamma"))
+        nodes = _nodes(values["nodes"], where, ",nodes=") if "nodes" in values else None
+        return Cluster(spec, lambda n: ALGORITHMS[name](n, alpha, beta, gamma), nodes)
     if "=" in spec and not colon and not spec.endswith(".json"):
-        values = _assignments(spec, where, ("a", "b"))
-        return AffineCost(_time(values["a"], f"{where}: a"), _time(values["b"], f"{where}: b"))
+        values = assignments(spec, where, ("a", "b"))
+        cost = AffineCost(seconds_from_text(values["a"], f"{where}: a"), seconds_from_text(values["b"], f"{where}: b"))
+        return Cluster(spec, lambda n: cost, fixed=True)
     if colon or not re.search(r"[./]", spec):
-        raise unknown_name("network", name, [*PRESETS, *ALGORITHMS])
-    return cost_from_dict(read_json(spec, "network file"), f"network file {spec}")
+        raise unknown_name("network", name, ["k80-10gbe", *shipped("network"), *ALGORITHMS])
+    return cluster_from_dict(read_json(spec, "network file"), f"network file {spec}", spec)
 
 
-def cost_from_dict(value: dict[str, Any], where: str) -> AffineCost | TableCost:
+def k80_10gbe(nodes: int) -> AffineCost:
+    """The ring of the authors' simulator: α = 45.25 µs, 9 Gibit/s at 1.2 protocol overhead, γ = 2.5 ns/B."""
+    return ring(nodes, 45.25e-6, 1.2 / (9.0 * 2**30 / 8), 2.5e-9)
+
+
+def cluster_from_dict(value: dict[str, Any], where: str, spec: str) -> Cluster:
+    """The network in a file: one NETWORK object, or several of different numbers of ranks. Raises UserError."""
+    if "networks" not in value:
+        cost = cost_from_dict(value, where)
+        return Cluster(spec, lambda n: cost, fixed=True)
+    entries = value["networks"]
+    if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
+        raise UserError(f'{where}: "networks" must be a list of JSON objects')
+    table: dict[int, AnyCost] = {}
+    for index, entry in enumerate(entries):
+        place = f"{where}: network {index}"
+        table[int(number(entry, "ranks", place))] = cost_from_dict(entry, place)
+
+    def cost_of(nodes: int) -> AnyCost:
+        if nodes not in table:
+            known = ", ".join(map(str, sorted(table)))
+            raise UserError(f"{where}: measured for {known} nodes only, not for {nodes}")
+        return table[nodes]
+
+    return Cluster(spec, cost_of, known=tuple(sorted(table)))
+
+
+def cost_from_dict(value: dict[str, Any], where: str) -> AnyCost:
     """The cost in a NETWORK object: its table, or else its line. Raises UserError that begins with `where`."""
     if "nbytes" in value or "seconds" in value:
         columns: list[tuple[float, ...]] = []
@@ -55,26 +115,27 @@ def cost_from_dict(value: dict[str, Any], where: str) -> AffineCost | TableCost:
     return AffineCost(number(value, "a_s", where), number(value, "b_s_per_byte", where))
 
 
-def _assignments(text: str, where: str, keys: tuple[str, ...]) -> dict[str, str]:
-    """`key=value,key=value` with exactly `keys`."""
+def assignments(text: str, where: str, keys: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, str]:
+    """The values of `key=value,key=value`, which must name all of `keys` and may name `optional` ones."""
     found: dict[str, str] = {}
-    for part in text.split(","):
+    for part in filter(None, text.split(",")) if not text else text.split(","):
         key, equals, value = part.partition("=")
         key = key.strip()
         if not equals:
             raise UserError(f"{where}: {part!r} is not of the form KEY=VALUE")
-        if key not in keys:
-            raise unknown_name(f"key in {where}:", key, keys)
+        if key not in keys + optional:
+            raise unknown_name(f"key in {where}:", key, keys + optional)
         if key in found:
             raise UserError(f"{where}: {key} is given twice")
         found[key] = value.strip()
     missing = [key for key in keys if key not in found]
     if missing:
-        raise UserError(f"{where}: {', '.join(missing)} missing; it takes {', '.join(keys)}")
+        raise UserError(f"{where}: {', '.join(missing)} missing; it takes {', '.join(keys + optional)}")
     return found
 
 
-def _time(text: str, where: str) -> float:
+def seconds_from_text(text: str, where: str) -> float:
+    """Seconds in `text`: "45us", "2.5ns", "1e-4". Raises UserError, beginning with `where`, if it is no time ≥ 0."""
     match = _TIME.fullmatch(text)
     if not match:
         raise UserError(f"{where}: {text!r} is no time; write seconds as 45us, 2.5ns or 1e-4")
@@ -84,7 +145,9 @@ def _time(text: str, where: str) -> float:
     return seconds
 
 
-def _nodes(text: str, where: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 10**9:
-        raise UserError(f"{where}: the number of nodes must be a whole number ≥ 1, found {text!r}; e.g. k80-10gbe:64")
+def _nodes(text: str, where: str, joint: str = ":") -> int:
+    if not text.isdecimal() or not 1 <= int(text[:12]) <= 10**9:
+        raise UserError(
+            f"{where}: needs its number of nodes, a whole number ≥ 1, as in …{joint}64; found {text[:20]!r}"
+        )
     return int(text)

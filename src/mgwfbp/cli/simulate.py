@@ -1,0 +1,165 @@
+"""mgwfbp simulate"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Any
+
+import click
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from mgwfbp.cli.options import examples, option
+from mgwfbp.errors import UserError
+from mgwfbp.files import json_text, write_text
+from mgwfbp.simulate.gains import gain_map, parse_sweep
+from mgwfbp.simulate.jitter import Jitter
+from mgwfbp.simulate.networks import cluster_from_spec
+from mgwfbp.simulate.sweep import Row, node_counts, sweep
+from mgwfbp.simulate.workloads import scaled, workload_from_spec
+
+
+@click.command(
+    "simulate",
+    short_help="What a net would do on 4, 8, 16, … nodes.",
+    **examples("""
+        mgwfbp simulate k80-googlenet --network k80-10gbe --nodes 4,8,16,32,64
+        mgwfbp simulate k80-googlenet --network k80-10gbe:64 --gantt iteration.png --schedule wfbp --schedule optimal
+        mgwfbp simulate workload.json --network ring:alpha=20us,beta=0.1ns,gamma=0.05ns --nodes 8,64 --compute-scale 4
+        mgwfbp simulate k80-googlenet --network k80-10gbe --nodes 8,64 --jitter 0.1 --trials 1000 --plot speedup.png
+        mgwfbp simulate k80-googlenet --sweep a=10us:10ms,b=0.1ns:10ns --plot gains.png
+    """),
+)
+@click.argument("workload", metavar="WORKLOAD")
+@option("--network", metavar="SPEC", help="As for plan, without its number of nodes where --nodes says it.")
+@option("--nodes", metavar="N,N,…", help="Node counts.  [default: what the network names]")
+@option(
+    "--schedule", "schedules", multiple=True, metavar="NAME", help="A policy; repeat it for several.  [default: all]"
+)
+@option("--compute-scale", default=1.0, help="Let the device be so many times as fast.")
+@option("--batch-size", type=click.IntRange(1), help="Let each rank have so many samples; times in proportion.")
+@option("--jitter", default=0.0, metavar="SIGMA", help="Noise of every layer's time, as a share of it.")
+@option("--trials", default=1000, type=click.IntRange(1), help="Iterations to draw with --jitter.")
+@option("--seed", default=0, type=click.IntRange(0), help="Fixes the noise.")
+@option("--sweep", metavar="a=LOW:HIGH,b=LOW:HIGH", help="Gain over wfbp for a grid of networks instead of --network.")
+@option("--json", "as_json", is_flag=True, help="Print JSON.")
+@option("--csv", "as_csv", metavar="FILE.csv", help="Also write the rows as CSV.")
+@option("--plot", metavar="FILE.png", help="Plot speed-up against nodes (with --sweep: the heat map).")
+@option("--gantt", metavar="FILE.png", help="Plot one iteration on the largest number of nodes.")
+def command(
+    workload: str,
+    network: str | None,
+    nodes: str | None,
+    schedules: tuple[str, ...],
+    compute_scale: float,
+    batch_size: int | None,
+    jitter: float,
+    trials: int,
+    seed: int,
+    sweep: str | None,
+    as_json: bool,
+    as_csv: str | None,
+    plot: str | None,
+    gantt: str | None,
+) -> None:
+    """Simulate one iteration of WORKLOAD (a file, or the shipped k80-googlenet) on clusters of several sizes."""
+    work = scaled(workload_from_spec(workload), compute_scale=compute_scale, batch_size=batch_size)
+    if sweep is not None:
+        _gains(work, sweep, schedules, as_json, as_csv, plot)
+        return
+    if network is None:
+        raise UserError("simulate needs --network SPEC, for example --network k80-10gbe --nodes 8,64 (or --sweep)")
+    cluster = cluster_from_spec(network)
+    counts = node_counts(nodes, cluster)
+    noise = Jitter.checked(jitter, trials, seed) if jitter else None
+    rows = _sweep(work, cluster, counts, schedules, noise)
+    if as_csv:
+        _write_csv(as_csv, [row._asdict() for row in rows])
+    if plot or gantt:
+        from mgwfbp.simulate import plots
+
+        if plot:
+            plots.save(plots.speedup_plot(rows, f"{work.name} on {network}"), plot)
+        if gantt:
+            names = list(dict.fromkeys(row.schedule for row in rows))
+            title = f"{work.name}, one iteration on {network}, {max(counts)} nodes"
+            plots.save(plots.gantt_chart(work, cluster.cost(max(counts)), names, title), gantt)
+    if as_json:
+        click.echo(
+            json_text({"workload": work.name, "network": network, "rows": [row._asdict() for row in rows]}, indent=1)
+        )
+    else:
+        _print(work.name, network, rows)
+
+
+_sweep = sweep
+
+
+def _print(workload: str, network: str, rows: list[Row]) -> None:
+    noisy = any(row.low_s is not None for row in rows)
+    table = Table(title=f"{workload} on {network}", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("nodes", justify="right", no_wrap=True)
+    table.add_column("schedule", no_wrap=True)
+    headings = ["buckets", "iteration", "speed-up", "efficiency"]
+    headings[2:2] = ["95 % of trials"] if noisy else []
+    for heading in headings + ([] if noisy else ["exposed", "bound +"]):
+        table.add_column(heading, justify="right", no_wrap=True)
+    previous = None
+    for row in rows:
+        if previous is not None and previous != row.nodes:
+            table.add_section()
+        cells = [
+            str(row.nodes) if previous != row.nodes else "",
+            row.schedule,
+            str(row.buckets),
+            f"{row.iteration_s * 1e3:.1f}",
+        ]
+        if row.low_s is not None and row.high_s is not None:
+            cells.append(f"{row.low_s * 1e3:.1f} to {row.high_s * 1e3:.1f}")
+        cells += [f"{row.speedup:.2f}", f"{row.efficiency:.1%}"]
+        if not noisy:
+            cells += [f"{row.exposed_s * 1e3:.1f}", f"{row.above_bound:.1%}"]
+        table.add_row(*cells)
+        previous = row.nodes
+    console = Console(highlight=False)
+    console.print(table)
+    console.print("times in ms; bound +: how far above what no schedule can undercut" if not noisy else "times in ms")
+
+
+def _gains(
+    work: Any, spec: str, schedules: tuple[str, ...], as_json: bool, as_csv: str | None, plot: str | None
+) -> None:
+    a, b = parse_sweep(spec)
+    name = schedules[0] if schedules else "optimal"
+    gains = gain_map(work, a, b, name)
+    rows = [
+        {"a_s": x, "b_s_per_byte": y, "gain": g}
+        for x, line in zip(a, gains, strict=True)
+        for y, g in zip(b, line, strict=True)
+    ]
+    if as_csv:
+        _write_csv(as_csv, rows)
+    if plot:
+        from mgwfbp.simulate import plots
+
+        title = f"{work.name}: iteration time of wfbp ÷ {name}"
+        plots.save(plots.heat_map(a, b, gains, title, f"gain of {name} over wfbp"), plot)
+    if as_json:
+        click.echo(json.dumps({"workload": work.name, "schedule": name, "rows": rows}, indent=1))
+    else:
+        best = max(rows, key=lambda row: row["gain"])
+        click.echo(
+            f"{work.name}: {name} gains {min(row['gain'] for row in rows):.2f}× to {best['gain']:.2f}× over wfbp; "
+            f"most at a={best['a_s'] * 1e6:.1f}us,b={best['b_s_per_byte'] * 1e9:.3f}ns"
+        )
+
+
+def _write_csv(path: str, rows: list[dict[str, Any]]) -> None:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, rows[0].keys(), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(path, text.getvalue())

@@ -1,0 +1,142 @@
+"""Plots: speed-up against nodes, one iteration as a Gantt chart, gains as a heat map. Needs the extra `plot`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from mgwfbp.errors import UserError
+from mgwfbp.schedule import Cost, Workload, make_schedule, predict
+from mgwfbp.simulate.sweep import Row
+
+# Okabe and Ito's palette: told apart by all kinds of colour vision. Markers repeat the distinction in grey print.
+STYLES = {
+    "wfbp": ("#E69F00", "s"),
+    "single": ("#56B4E9", "^"),
+    "mgwfbp": ("#CC79A7", "D"),
+    "optimal": ("#0072B2", "o"),
+}
+OTHERS = [("#009E73", "v"), ("#D55E00", "P"), ("#000000", "X"), ("#7F7F7F", "*")]
+FORWARD, BACKWARD, READY = "#BBBBBB", "#DDDDDD", "#D55E00"
+
+
+def style_of(names: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """A colour and a marker for each schedule, always the same for the known ones."""
+    others = iter(OTHERS * len(names))
+    return {name: STYLES.get(name) or next(others) for name in names}
+
+
+def _figure(width: float, height: float) -> Any:
+    try:
+        import matplotlib
+
+        matplotlib.use("Agg")
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise UserError("plots need matplotlib: pip install 'mgwfbp[plot]'") from None
+    return Figure(figsize=(width, height), dpi=150, layout="constrained")
+
+
+def save(figure: Any, path: str) -> None:
+    """Write `figure` to `path`; its ending says the format. Raises UserError if it cannot be written."""
+    ending = Path(path).suffix.lstrip(".").lower()
+    if ending not in figure.canvas.get_supported_filetypes():
+        raise UserError(
+            f"plot {path}: no format is called {ending or 'nothing'!r}; end the name with .png, .pdf or .svg"
+        )
+    try:
+        figure.savefig(path)
+    except OSError as error:
+        raise UserError(f"plot {path}: cannot be written ({error.strerror or error})") from None
+
+
+def speedup_plot(
+    rows: Sequence[Row], title: str, marks: Sequence[tuple[str, int, float]] = (), marks_label: str = "measured"
+) -> Any:
+    """Speed-up against nodes, a line a schedule; `marks` are published points (schedule, nodes, speed-up).
+
+    The bound is the speed-up that no schedule can pass on that network.
+    """
+    figure = _figure(6.4, 4.2)
+    axes = figure.subplots()
+    nodes = sorted({row.nodes for row in rows})
+    names = list(dict.fromkeys(row.schedule for row in rows))
+    axes.plot(nodes, nodes, color="#444444", linestyle=":", linewidth=1, label="ideal: n")
+    if all(row.low_s is None for row in rows):
+        bound = {row.nodes: row.speedup * row.iteration_s / row.bound_s for row in rows if row.bound_s}
+        axes.plot(
+            list(bound),
+            list(bound.values()),
+            color="#444444",
+            linestyle="--",
+            linewidth=1,
+            label="bound of any schedule",
+        )
+    for name, (colour, marker) in style_of(names).items():
+        mine = [row for row in rows if row.schedule == name]
+        x, y = [row.nodes for row in mine], [row.speedup for row in mine]
+        axes.plot(x, y, color=colour, marker=marker, markersize=5, linewidth=1.6, label=name)
+        if all(row.low_s and row.high_s for row in mine):
+            low = [row.speedup * row.iteration_s / (row.high_s or 1) for row in mine]
+            high = [row.speedup * row.iteration_s / (row.low_s or 1) for row in mine]
+            axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
+        published = [(n, value) for schedule, n, value in marks if schedule == name]
+        if published:
+            axes.scatter(
+                *zip(*published, strict=True), s=60, facecolors="none", edgecolors=colour, marker=marker, zorder=5
+            )
+    if marks:
+        axes.scatter([], [], s=60, facecolors="none", edgecolors="#444444", marker="o", label=marks_label)
+    axes.set(xlabel="nodes", ylabel="speed-up over one node (images/s ratio)", title=title)
+    axes.set_xticks(nodes, [str(n) for n in nodes])
+    axes.set(xlim=(0, 1.03 * max(nodes)), ylim=(0, 1.03 * max(nodes)))
+    axes.grid(True, which="major", color="#EEEEEE")
+    axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def gantt_chart(workload: Workload, cost: Cost, names: Sequence[str], title: str) -> Any:
+    """One iteration under each schedule of `names`, below each other: compute above, messages below, in ms."""
+    figure = _figure(8.0, 0.8 + 0.75 * len(names))
+    axes = figure.subplots()
+    forward, end = workload.forward_s * 1e3, 0.0
+    edges = [forward + ready * 1e3 for ready in [0.0, *workload.ready_s()]]
+    for place, (name, (colour, _)) in enumerate(style_of(names).items()):
+        prediction = predict(workload, make_schedule(name, workload, cost), cost)
+        top = -place * 2.6
+        compute = [(0, forward)], [(a, b - a) for a, b in pairwise(edges)]
+        # Thin white edges tell messages apart, but would hide hundreds of layers: those have grey ones.
+        axes.broken_barh(compute[0], (top, 0.9), facecolors=FORWARD, edgecolors="none")
+        axes.broken_barh(compute[1], (top, 0.9), facecolors=BACKWARD, edgecolors="#AAAAAA", linewidth=0.2)
+        spans = [(forward + m.start_s * 1e3, (m.end_s - m.start_s) * 1e3) for m in prediction.messages]
+        axes.broken_barh(spans, (top - 1, 0.9), facecolors=colour, edgecolors="white", linewidth=0.4)
+        finish = prediction.iteration_s * 1e3
+        end = max(end, finish)
+        buckets = len(prediction.messages)
+        axes.text(
+            finish, top - 0.05, f"  {finish:.1f} ms, {buckets} message{'s' * (buckets > 1)}", va="center", fontsize=8
+        )
+    axes.set_yticks([-place * 2.6 - 0.05 for place in range(len(names))], names)
+    axes.set(xlabel="time since the start of the iteration (ms)", title=title, xlim=(0, end * 1.22))
+    axes.bar(0, 0, color=FORWARD, label="forward")
+    axes.bar(0, 0, color=BACKWARD, edgecolor="#AAAAAA", linewidth=0.4, label="backward, by layer")
+    axes.bar(0, 0, color=STYLES["optimal"][0], label="messages (schedule's colour)")
+    figure.legend(frameon=False, fontsize=8, loc="outside lower center", ncols=3)
+    for side in ("left", "right", "top"):
+        axes.spines[side].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    return figure
+
+
+def heat_map(a: Sequence[float], b: Sequence[float], gains: Sequence[Sequence[float]], title: str, label: str) -> Any:
+    """`gains[i][j]` at start-up time a[i] (s) and b[j] (s/byte), both on log axes; one colour scale, dark is more."""
+    figure = _figure(6.0, 4.4)
+    axes = figure.subplots()
+    mesh = axes.pcolormesh(
+        [value * 1e9 for value in b], [value * 1e6 for value in a], gains, cmap="cividis_r", shading="nearest"
+    )
+    axes.set(xscale="log", yscale="log", xlabel="b (ns per byte)", ylabel="a (µs per message)", title=title)
+    figure.colorbar(mesh, label=label)
+    return figure
