@@ -6,28 +6,34 @@ from collections.abc import Callable
 from functools import partial
 
 from mgwfbp.errors import unknown_name
+from mgwfbp.models.densenet import BLOCKS, densenet
+from mgwfbp.models.inception_v4 import inception_v4
 from mgwfbp.models.lenet import lenet
 from mgwfbp.models.mlp import mlp
-from mgwfbp.models.resnet import resnet
+from mgwfbp.models.resnet import STAGES, imagenet_resnet, resnet
 from mgwfbp.network import Network
 
-# name -> (builder(input_shape, classes), input shape where no data set decides it)
-MODELS: dict[str, tuple[Callable[..., Network], tuple[int, ...]]] = {
-    "lenet": (lenet, (28, 28, 1)),
-    "mlp": (mlp, (28, 28, 1)),
-    **{f"resnet{depth}": (partial(resnet, depth), (32, 32, 3)) for depth in (20, 32, 56, 110)},
+# name -> builder(input_shape, classes); its defaults are the original's
+MODELS: dict[str, Callable[..., Network]] = {
+    "lenet": lenet,
+    "mlp": mlp,
+    **{f"resnet{depth}": partial(resnet, depth) for depth in (20, 32, 56, 110)},
+    **{f"resnet{depth}": partial(imagenet_resnet, depth) for depth in STAGES},
+    **{f"densenet{depth}": partial(densenet, depth) for depth in BLOCKS},
+    "inceptionv4": inception_v4,
 }
 
 
-def build(name: str, input_shape: tuple[int, ...] | None = None, classes: int = 10) -> Network:
+def build(name: str, input_shape: tuple[int, ...] | None = None, classes: int | None = None) -> Network:
     """The network called `name`, not yet allocated, for images of `input_shape` (height, width, channels).
 
-    Raises UserError for an unknown name (with the nearest one) or for a shape that the net cannot take.
+    Without them the shape and the number of classes are those of the original. Raises UserError for an unknown name
+    (with the nearest one) or for a shape that the net cannot take.
     """
     if name not in MODELS:
         raise unknown_name("model", name, MODELS)
-    builder, default_shape = MODELS[name]
-    return builder(input_shape or default_shape, classes)
+    given = {"input_shape": input_shape, "classes": classes}
+    return MODELS[name](**{key: value for key, value in given.items() if value is not None})
 
 
-__all__ = ["MODELS", "build", "lenet", "mlp", "resnet"]
+__all__ = ["MODELS", "build", "densenet", "imagenet_resnet", "inception_v4", "lenet", "mlp", "resnet"]

@@ -42,6 +42,7 @@ class Network:
         self.input = Node(0, tuple(input_shape))
         self.layers: list[Layer] = []  # layer k makes node k + 1
         self.sources: list[tuple[int, ...]] = []
+        self.shapes: list[Shape] = [self.input.shape]  # of node k, without the batch axis
         self.loss = SoftmaxCrossEntropy()
         self.state: Array = None
 
@@ -53,6 +54,7 @@ class Network:
         shape = layer.connect(*(node.shape for node in inputs))
         self.layers.append(layer)
         self.sources.append(tuple(node.index for node in inputs))
+        self.shapes.append(shape)
         return Node(len(self.layers), shape)
 
     def chain(self, node: Node, **layers: Layer) -> Node:

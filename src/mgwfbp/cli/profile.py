@@ -6,15 +6,17 @@ import click
 
 from mgwfbp.cli.options import examples, option
 from mgwfbp.files import write_json
+from mgwfbp.schedule import Workload
 from mgwfbp.schedule.workload import workload_to_dict
 
 
 @click.command(
     "profile",
-    short_help="Measure a network's layer times: a WORKLOAD file.",
+    short_help="Measure or estimate a network's layer times: a WORKLOAD file.",
     **examples("""
         mgwfbp profile lenet -o lenet.json
         mpirun -n 4 mgwfbp profile resnet20 --batch-size 64 -o resnet20.json
+        mgwfbp profile resnet50 --batch-size 32 --device-model k80 -o resnet50-k80.json
     """),
 )
 @click.argument("model")
@@ -23,11 +25,21 @@ from mgwfbp.schedule.workload import workload_to_dict
 @option("--iterations", default=10, type=click.IntRange(1), help="Iterations to take the median of; one more warms up.")
 @option("--seed", default=1, type=click.IntRange(0), help="Makes the weights and the images.")
 @option("--threads", type=click.IntRange(1), help="BLAS threads a rank.  [default: cores ÷ ranks on this machine]")
-def command(model: str, output: str, batch_size: int, iterations: int, seed: int, threads: int | None) -> None:
+@option("--device-model", metavar="NAME", help="Estimate for k80, p100, v100, h100 or FILE.toml instead of measuring.")
+def command(
+    model: str, output: str, batch_size: int, iterations: int, seed: int, threads: int | None, device_model: str | None
+) -> None:
     """Measure the forward and layer-by-layer backward times of MODEL on synthetic images.
 
-    Each layer's time is the median over the iterations and the largest over the ranks.
+    Each layer's time is the median over the iterations and the largest over the ranks. With --device-model nothing is
+    run: the times are estimated from each layer's operations and bytes, and the file says so.
     """
+    if device_model is not None:
+        from mgwfbp.measure.roofline import estimate, load_device
+        from mgwfbp.models import build
+
+        _write(output, estimate(build(model), batch_size, load_device(device_model)))
+        return
     from mgwfbp.comm import World
     from mgwfbp.training.profile import profile
 
@@ -35,8 +47,12 @@ def command(model: str, output: str, batch_size: int, iterations: int, seed: int
     workload = profile(world, model, batch_size, iterations, seed, threads)
     with world.together():
         if world.rank == 0:
-            write_json(output, workload_to_dict(workload))
-            click.echo(
-                f"{output}: {workload.name}, batch {batch_size}, {len(workload.layers)} layers, "
-                f"forward {workload.forward_s * 1e3:.2f} ms, backward {workload.backward_s * 1e3:.2f} ms"
-            )
+            _write(output, workload)
+
+
+def _write(output: str, workload: Workload) -> None:
+    write_json(output, workload_to_dict(workload))
+    click.echo(
+        f"{output}: {workload.name}, batch {workload.batch_size}, {len(workload.layers)} layers, "
+        f"forward {workload.forward_s * 1e3:.2f} ms, backward {workload.backward_s * 1e3:.2f} ms ({workload.source})"
+    )

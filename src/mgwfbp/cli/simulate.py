@@ -100,7 +100,7 @@ _sweep = sweep
 
 def _print(workload: str, network: str, rows: list[Row]) -> None:
     noisy = any(row.low_s is not None for row in rows)
-    table = Table(title=f"{workload} on {network}", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=f"{workload} on {network}", title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=0)
     table.add_column("nodes", justify="right", no_wrap=True)
     table.add_column("schedule", no_wrap=True)
     headings = ["buckets", "iteration", "speed-up", "efficiency"]
