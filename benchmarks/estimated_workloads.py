@@ -27,7 +27,7 @@ SHIPPED = [
 
 
 def shipped_workload(device: str, model: str, batch_size: int) -> dict:
-    """The object of the shipped file; times rounded to a nanosecond, so that the file does not depend on the machine."""
+    """The object of the shipped file; times are rounded to 1 ns, so that the file does not depend on the machine."""
     value = workload_to_dict(estimate(build(model), batch_size, load_device(device)))
     value["name"] = f"{device}-{model}"
     value["forward_s"] = round(value["forward_s"], 9)

@@ -1,7 +1,7 @@
 """Inception-v4 for 299×299 images (Szegedy et al. 2017, figures 3 to 9): branches of many shapes, side by side.
 
-A branch is written as a list of (channels, kernel) or (channels, kernel, stride): convolutions in a row. Those of stride 2
-and some of the stem take no padding, the others keep the size.
+A branch is written as a list of (channels, kernel) or (channels, kernel, stride): convolutions in a row. Those of
+stride 2, and some of the stem, take no padding; the others keep the size.
 """
 
 from __future__ import annotations

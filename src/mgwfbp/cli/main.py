@@ -21,6 +21,7 @@ COMMANDS = {
     "train": "Train a network on all ranks.",
     "plan": "Compare schedules for a workload on a network, on paper.",
     "simulate": "What a net would do on 4, 8, 16, … nodes.",
+    "reproduce": "The paper's tables and figures beside ours.",
     "import": "Turn public logs into WORKLOAD and NETWORK files.",
     "profile": "Measure a network's layer times: a WORKLOAD file.",
     "bench": "Measure what this machine and its network can do.",

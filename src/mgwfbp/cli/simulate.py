@@ -18,6 +18,7 @@ from mgwfbp.files import json_text, write_text
 from mgwfbp.simulate.gains import gain_map, parse_sweep
 from mgwfbp.simulate.jitter import Jitter
 from mgwfbp.simulate.networks import cluster_from_spec
+from mgwfbp.simulate.reproduce import measured_speedups
 from mgwfbp.simulate.sweep import Row, node_counts, sweep
 from mgwfbp.simulate.workloads import scaled, workload_from_spec
 
@@ -82,7 +83,11 @@ def command(
         from mgwfbp.simulate import plots
 
         if plot:
-            plots.save(plots.speedup_plot(rows, f"{work.name} on {network}"), plot)
+            marks = (
+                measured_speedups() if workload == "k80-googlenet" and compute_scale == 1 and batch_size is None else []
+            )
+            title, label = f"{work.name} on {network}", "measured on the real K80 cluster"
+            plots.save(plots.speedup_plot(rows, title, [m for m in marks if m[1] in counts], label), plot)
         if gantt:
             names = list(dict.fromkeys(row.schedule for row in rows))
             title = f"{work.name}, one iteration on {network}, {max(counts)} nodes"
