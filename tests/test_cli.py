@@ -91,8 +91,75 @@ def test_plan_prints_a_table_of_all_policies_without_mpi(files):
         assert word in done.stdout
 
 
+def test_without_arguments_the_help_is_shown():
+    for arguments in ([], ["bench"]):
+        done = run(MGWFBP, *arguments)
+        assert done.returncode == 2
+        assert "Usage: mgwfbp" in done.stdout
+        assert not done.stderr
+
+
+def test_simulate_prints_the_contract_and_writes_csv(tmp_path):
+    command = [MGWFBP, "simulate", "k80-googlenet", "--network", "k80-10gbe", "--nodes", "8,64"]
+    done = run(*command, "--schedule", "wfbp", "--schedule", "optimal", "--json", "--csv", tmp_path / "rows.csv")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["rows"]
+    assert [(row["nodes"], row["schedule"]) for row in rows] == [(n, s) for n in (8, 64) for s in ("wfbp", "optimal")]
+    last = rows[-1]
+    assert last["iteration_s"] == pytest.approx(0.3680, rel=1e-3)
+    assert last["buckets"] == 5
+    assert last["efficiency"] == pytest.approx(last["speedup"] / 64)
+    lines = (tmp_path / "rows.csv").read_text().splitlines()
+    assert len(lines) == 5
+    assert lines[0].startswith("nodes,schedule,buckets,iteration_s,speedup,efficiency")
+    table = run(*command)
+    assert "368.0" in table.stdout
+    noisy = run(*command, "--jitter", "0.1", "--trials", "20")
+    assert "95 % of trials" in noisy.stdout
+
+
+def test_import_then_plan(tmp_path):
+    log = "\n".join(f"I1 distributed.cpp:112] [{i}, 640, {100.5 + i // 2}, 7, 0]" for i in range(6))
+    (tmp_path / "x.log").write_text(log)
+    done = run(MGWFBP, "import", "bcaffe-log", "x.log", "-o", "w.json", "--forward-share", "0.4", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "osu.log").write_text("# OSU\n4 10.0\n1024 11.0\n")
+    assert run(MGWFBP, "import", "osu-log", "osu.log", "-o", "n.json", "--ranks", "2", cwd=tmp_path).returncode == 0
+    done = run(MGWFBP, "plan", "w.json", "--network", "n.json", "--json", cwd=tmp_path)
+    assert json.loads(done.stdout)["workload"] == "x"
+
+
+def test_reproduce_writes_a_report_and_its_exit_code_tells(tmp_path):
+    pytest.importorskip("matplotlib")
+    done = run(MGWFBP, "reproduce", "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    report = (tmp_path / "out" / "report.md").read_text()
+    assert "16 of 16 numbers that should match do" in report
+    for plot in ("speedup.png", "iteration.png"):
+        assert f"]({plot})" in report
+        assert (tmp_path / "out" / plot).stat().st_size > 10_000
+    # with one published figure changed, the same command must fail and say which
+    broken = "import mgwfbp.simulate.reproduce as r; old = r.read_shipped\n"
+    broken += "def read(*a):\n    v = old(*a); v['googlenet_simulated_ms']['wfbp'][2] = 700.0; return v\n"
+    broken += "r.read_shipped = read\nfrom mgwfbp.cli.main import main; main()\n"
+    done = run(sys.executable, "-c", broken, "reproduce", "--out", tmp_path / "broken")
+    assert done.returncode == 1
+    assert "differs: GoogLeNet on a simulated K80 cluster: 64, wfbp: 704.4 ms, 700.0 expected" in done.stderr
+
+
+def test_an_estimate_says_that_it_is_one(tmp_path):
+    out = tmp_path / "w.json"
+    done = run(MGWFBP, "profile", "resnet50", "--device-model", "k80", "-o", out)
+    assert done.returncode == 0, done.stderr
+    value = json.loads(out.read_text())
+    assert value["source"].startswith("estimate, not measured")
+    total = value["forward_s"] + sum(layer["backward_s"] for layer in value["layers"])
+    assert total == pytest.approx(32 / 76.85)
+
+
 def test_options_have_environment_variables(files):
-    done = run(MGWFBP, "plan", files / "w.json", "--json", MGWFBP_NETWORK="a=1,b=1", MGWFBP_SCHEDULE="single")
+    environment = {"MGWFBP_NETWORK": "a=1,b=1", "MGWFBP_SCHEDULE": "single", "MGWFBP_JSON": "1"}
+    done = run(MGWFBP, "plan", files / "w.json", **environment)
     assert [row["name"] for row in json.loads(done.stdout)["schedules"]] == ["single"]
 
 
@@ -124,6 +191,21 @@ def test_options_have_environment_variables(files):
         (["profile", "lenet", "-o", "nowhere/w.json", "--iterations", "1", "--batch-size", "1"], "cannot be written"),
         (["profile", "lenet5", "-o", "x.json"], "did you mean 'lenet'"),
         (["bench", "allreduce", "--largest", "big"], "no size"),
+        (["bench", "allreduce", "--largest", "100000GiB"], "no memory for a message"),
+        (["bench", "allreduce", "-o", "."], "it is a folder"),
+        (["train", "mlp", *SMALL, "--seed", str(2**64)], "--seed must be below 2^63"),
+        (["train", "mlp", *SMALL, "--lr-policy", "inv:gamma=-1"], "needs numbers ≥ 0"),
+        (["simulate", "k80-googlenet"], "needs --network SPEC"),
+        (["simulate", "k80-googlenet", "--network", "k80-10gbe"], "say which, --nodes"),
+        (["simulate", "googlenet", "--network", "k80-10gbe:4"], "did you mean 'k80-googlenet'"),
+        (["simulate", "k80-googlenet", "--network", "k80-10gbe:4", "--jitter", "-1"], "--jitter -1.0: must be a share"),
+        (["simulate", "k80-googlenet", "--network", "k80-10gbe:4", "--plot", "x.xyz"], "no format"),
+        (["simulate", "k80-googlenet", "--sweep", "a=1"], "--sweep"),
+        (["import", "bcaffe-log", "w.json", "-o", "x.json"], "holds no line of B-Caffe"),
+        (["import", "osu-log", "none.log", "-o", "x.json"], "cannot be read"),
+        (["profile", "resnet50", "--device-model", "k8", "-o", "x.json"], "did you mean 'k80'"),
+        (["profile", "resnet50", "--device-model", "w.json", "-o", "x.json"], "not TOML"),
+        (["reproduce", "--out", "w.json"], "cannot be made"),
     ],
 )
 def test_a_mistake_is_answered_in_one_line(files, arguments, says):
@@ -196,6 +278,7 @@ def test_mpirun_train_profile_bench_and_plan(tmp_path):
         (["train", "lenett"], "did you mean 'lenet'"),
         (["train", "lenet", *SMALL, "--global-batch-size", "1"], "a global batch of 1 is too small for 2 ranks"),
         (["train", "lenet", *SMALL, "--batch-size", "0"], "--batch-size must be 1 or more"),
+        (["train", "lenet", *SMALL, "--lr", "1e30", "--log-every", "2"], "training has diverged"),
         (["plam"], "did you mean 'plan'"),
     ],
 )
@@ -284,7 +367,23 @@ def test_an_exception_on_one_rank_ends_the_job_and_names_rank_and_place(tmp_path
 
 
 @needs_mpirun
-def test_a_killed_rank_ends_the_job(tmp_path):
+def test_a_polling_interval_that_is_none_is_answered_once(tmp_path):
+    done = run(MPIRUN, "-n", "2", MGWFBP, "train", "lenet", *SMALL, "--out", tmp_path / "run", MGWFBP_POLL_US="fast")
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("MGWFBP_POLL_US=fast") == 1
+
+
+@needs_mpirun
+def test_one_rank_of_a_command_without_mpi_fails_alone(files):
+    plan = [MGWFBP, "plan", "--network", "a=1,b=1"]
+    done = run(MPIRUN, "-n", "1", *plan, files / "w.json", ":", "-n", "1", *plan, files / "none.json", seconds=20)
+    assert done.returncode == 2
+    assert "cannot be read" in done.stderr
+
+
+@needs_mpirun
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_killed_or_interrupted_rank_ends_the_job(tmp_path, number):
     command = [
         MPIRUN,
         "-n",
@@ -309,7 +408,7 @@ def test_a_killed_rank_ends_the_job(tmp_path):
         ).stdout
         pids = [int(pid) for pid in ranks.split() if int(pid) != process.pid]
         victim = max(pids)
-        os.kill(victim, signal.SIGKILL)
+        os.kill(victim, number)
         assert process.wait(timeout=10) != 0
     finally:
         process.kill()

@@ -85,6 +85,8 @@ def test_synthetic_is_fixed_by_its_seed():
         ("mnist", None, "--data-dir FOLDER"),
         ("mnist", "nowhere", "the folder nowhere does not exist"),
         ("cifar-10", None, "did you mean 'cifar10'"),
+        ("mnist5k:junk", None, "takes nothing after a colon"),
+        ("synthetic:" + "9" * 400 + "x1x1x1", None, "write synthetic:"),
         ("synthetic", None, "write synthetic:HEIGHTxWIDTHxCHANNELSxCLASSES"),
         ("synthetic:0x8x3x10", None, "write synthetic:"),
         ("synthetic:8x8x3", None, "write synthetic:"),

@@ -302,6 +302,22 @@ def test_a_wrong_shape_names_the_layer_what_it_needs_and_what_it_got(layer, shap
         layer.connect(*shapes)
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Conv2d(4, 3, stride=0),
+        lambda: Conv2d(4, 3, groups=0),
+        lambda: Conv2d(0, 3),
+        lambda: Conv2d(4, 3, pad=-1),
+        lambda: MaxPool2d(2, stride=0),
+        lambda: AvgPool2d(0),
+    ],
+)
+def test_sizes_below_one_are_refused(make):
+    with pytest.raises(UserError, match="of at least 1"):
+        make()
+
+
 @pytest.mark.parametrize("rate", [-0.1, 1.0, float("nan")])
 def test_dropout_rates(rate):
     with pytest.raises(UserError, match="a rate of at least 0 and below 1"):

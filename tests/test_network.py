@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 import pytest
 import torch
@@ -15,16 +17,44 @@ from tests.torch_reference import NHWC_TO_NCHW, distance, from_torch, layout_of,
 
 
 @pytest.mark.parametrize(
-    ("name", "count"),
-    [("lenet", 431_080), ("resnet20", 269_722), ("resnet32", 464_154), ("resnet56", 853_018), ("resnet110", 1_727_962)],
+    ("name", "layers", "tensors", "count"),
+    [
+        ("lenet", 4, 8, 431_080),
+        ("mlp", 3, 6, 235_146),
+        ("resnet20", 39, 59, 269_722),
+        ("resnet32", 63, 95, 464_154),
+        ("resnet56", 111, 167, 853_018),
+        ("resnet110", 219, 329, 1_727_962),
+        ("resnet18", 41, 62, 11_689_512),
+        ("resnet34", 73, 110, 21_797_672),
+        ("resnet50", 107, 161, 25_557_032),
+        ("resnet101", 209, 314, 44_549_160),
+        ("resnet152", 311, 467, 60_192_808),
+        ("densenet121", 242, 364, 7_978_856),
+        ("densenet161", 322, 484, 28_681_000),
+        ("densenet169", 338, 508, 14_149_480),
+        ("densenet201", 402, 604, 20_013_928),
+        ("inceptionv4", 299, 449, 42_679_816),
+    ],
 )
-def test_parameter_counts(name, count):
-    assert sum(build(name).allocate().arena.layer_parameters) == count
+def test_learnable_layers_tensors_and_parameters_are_the_originals(name, layers, tensors, count):
+    net = build(name)
+    assert len(net.learnable) == layers
+    assert sum(len(layer.parameters) for layer in net.learnable) == tensors
+    assert sum(prod(tensor.shape) for layer in net.learnable for tensor in layer.parameters) == count
 
 
-@pytest.mark.parametrize("name", MODELS)
+def test_every_model_is_in_that_table():
+    marks = test_learnable_layers_tensors_and_parameters_are_the_originals.pytestmark
+    assert {row[0] for row in marks[0].args[1]} == set(MODELS)
+
+
+SMALLER = {"resnet50": (64, 64, 3), "densenet121": (64, 64, 3), "inceptionv4": (139, 139, 3)}
+
+
+@pytest.mark.parametrize("name", ["lenet", "mlp", "resnet20", "resnet18", *SMALLER])
 def test_every_model_takes_a_step(name):
-    net = build(name, classes=3).allocate(seed=4)
+    net = build(name, SMALLER.get(name), classes=3).allocate(seed=4)
     rng = np.random.default_rng(0)
     images = rng.normal(size=(2, *net.input.shape)).astype(np.float32)
     loss, correct = net.forward(images, np.array([0, 2]), Step())
@@ -103,6 +133,25 @@ def test_gradients_are_announced_in_arena_order_when_written_and_before_the_inpu
     net.backward(on_gradient)
     assert [layer.name for layer in net.learnable] == ["c", "b", "a"]
     assert events == [0, "c", "concat", "add", "relu", 1, "b", 2]  # and none for the images
+
+
+@pytest.mark.parametrize("name", ["lenet", "resnet20"])
+def test_backward_does_not_read_what_it_has_announced(name):
+    """After the announcement the comm thread may already be adding the other ranks' gradients into the views."""
+    net = build(name).allocate(seed=2)
+    rng = np.random.default_rng(0)
+    net.forward(rng.normal(size=(2, *net.input.shape)).astype(np.float32), np.array([1, 2]), Step())
+    net.backward()
+    expected = net.arena.gradients.copy()
+    seen = np.zeros_like(expected)
+
+    def message_arrives(place: int) -> None:
+        part = net.arena.layer_slices[place]
+        seen[part] = net.arena.gradients[part]
+        net.arena.gradients[part] = 1e6
+
+    net.backward(message_arrives)
+    assert np.array_equal(seen, expected)
 
 
 def test_a_branch_that_leads_nowhere_has_no_gradient():

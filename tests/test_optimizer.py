@@ -9,7 +9,7 @@ import torch
 from mgwfbp.arena import Arena, LayerSpec
 from mgwfbp.errors import UserError
 from mgwfbp.kernels import kernel_set
-from mgwfbp.training.lr import EXAMPLES, KEYS, lr_policy
+from mgwfbp.training.lr import EXAMPLES, KEYS, check_lr, lr_policy
 from mgwfbp.training.optimizer import SGD
 
 
@@ -81,12 +81,21 @@ def test_every_policys_example_works():
         assert lr_policy(spec)(0, 10) == pytest.approx(1, abs=0.01)
 
 
+def test_a_rate_that_outgrows_all_numbers_is_refused_before_the_run():
+    check_lr("exp:gamma=2", 0.1, 100)
+    for spec in ("exp:gamma=2", "exp:gamma=1e200"):
+        with pytest.raises(UserError, match="outgrows all numbers in 2000 iterations"):
+            check_lr(spec, 0.1, 2000)
+
+
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
         ("polly", "did you mean 'poly'"),
-        ("poly:size=3", "no key of poly; it takes power"),
-        ("step", "needs numbers for gamma, size, e.g. step:gamma=0.1,size=1000"),
+        ("poly:size=3", "unknown key in lr policy 'poly:size=3': 'size'"),
+        ("poly:power=1,power=2", "power is given twice"),
+        ("step", "size missing; it takes size, gamma"),
+        ("inv:gamma=-1", "needs numbers ≥ 0 for gamma, power, e.g. inv"),
         ("step:size=0", "needs numbers"),
         ("multistep:at=a+b", "needs numbers"),
         ("exp:gamma=nan", "needs numbers"),

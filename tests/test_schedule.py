@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mgwfbp.errors import UserError
+from mgwfbp.fields import bytes_from_text
 from mgwfbp.schedule import (
     POLICIES,
     AffineCost,
@@ -24,7 +25,6 @@ from mgwfbp.schedule import (
 )
 from mgwfbp.schedule.cost import Cost
 from mgwfbp.schedule.optimal import _affine, _any_cost
-from mgwfbp.schedule.policies import parse_size
 
 
 def workload(times, sizes, forward_s=0.0):
@@ -171,13 +171,13 @@ def test_fixed_size_closes_a_bucket_when_it_is_full():
 
 @pytest.mark.parametrize(("text", "nbytes"), [("25MiB", 25 * 2**20), ("64 kB", 64000), ("1e6", 10**6), ("7", 7)])
 def test_sizes(text, nbytes):
-    assert parse_size(text, "here") == nbytes
+    assert bytes_from_text(text, "here") == nbytes
 
 
 @pytest.mark.parametrize("text", ["", "0", "-5", "many", "5XB", "1e999", "nan"])
 def test_bad_sizes(text):
     with pytest.raises(UserError, match="here: .*no size"):
-        parse_size(text, "here")
+        bytes_from_text(text, "here")
 
 
 def test_predict_by_hand():
@@ -204,6 +204,15 @@ def test_a_users_policy_is_one_decorated_function():
         assert schedule.buckets == (Bucket(0, 1), Bucket(2, 3))
     finally:
         del POLICIES["halves"]
+
+
+def test_a_policy_that_returns_nothing_is_named():
+    POLICIES["lazy"] = lambda work, cost: None  # type: ignore[assignment,return-value]
+    try:
+        with pytest.raises(UserError, match="policy lazy returned a NoneType"):
+            make_schedule("lazy", workload([1], [1]), AffineCost(1, 1))
+    finally:
+        del POLICIES["lazy"]
 
 
 @pytest.mark.parametrize("buckets", [[(0, 0)], [(0, 1), (1, 2)], [(1, 2)], [(0, 2), (3, 3)], [(0, 1), (2, 1)], []])

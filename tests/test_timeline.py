@@ -25,13 +25,21 @@ def iteration(start, forward, first, second, tail=0):
 def test_medians_over_iterations_then_the_slowest_rank():
     times = [iteration(0, 100, 10, 40), iteration(1000, 120, 12, 9000), iteration(5000, 110, 14, 44)]
     work = workload_from_times("net", 8, ARENA, times, lambda values: [2 * value for value in values], "here")
-    assert work.forward_s == pytest.approx(220e-9)
-    assert [layer.backward_s for layer in work.layers] == pytest.approx([24e-9, 88e-9])
+    assert work.forward_s == pytest.approx(220e-9)  # medians: forward 110, ready after 12 and 58
+    assert [layer.backward_s for layer in work.layers] == pytest.approx([24e-9, 92e-9])
     assert [(layer.name, layer.parameters, layer.nbytes) for layer in work.layers] == [
         ("fc", 20, 512),
         ("conv", 70, 512),
     ]
     assert (work.name, work.batch_size, work.source) == ("net", 8, "here")
+
+
+def test_the_slowest_rank_is_that_of_the_ready_times_not_of_each_layer():
+    def other_rank(values):  # this one is slow in the first layer, the other in the second: both are ready after 50
+        return [max(pair) for pair in zip(values, [100e-9, 10e-9, 50e-9], strict=True)]
+
+    work = workload_from_times("net", 8, ARENA, [iteration(0, 100, 40, 10)], other_rank)
+    assert [layer.backward_s for layer in work.layers] == pytest.approx([40e-9, 10e-9])
 
 
 def test_the_last_layer_takes_what_backward_does_after_it():

@@ -60,6 +60,17 @@ def write_text(path: str | Path, text: str) -> None:
         raise UserError(f"{path}: cannot be written ({error.strerror or error})") from None
 
 
+def check_writable(path: str | Path) -> None:
+    """Raise UserError if `path` cannot become a file: said before hours of measurement, not after them."""
+    folder = Path(path).absolute().parent
+    if not folder.is_dir():
+        raise UserError(f"{path}: cannot be written (the folder {folder} does not exist)")
+    if Path(path).is_dir():
+        raise UserError(f"{path}: cannot be written (it is a folder)")
+    if not os.access(folder, os.W_OK):
+        raise UserError(f"{path}: cannot be written (no right to write in {folder})")
+
+
 def write_json(path: str | Path, value: dict[str, Any]) -> None:
     """Write `value` as indented JSON to `path`, whole or not at all. Raises UserError as `write_text` does."""
     write_text(path, json_text(value, indent=1) + "\n")

@@ -13,6 +13,8 @@ from mgwfbp.errors import UserError
 from mgwfbp.kernels import Array, Kernels, kernel_set
 from mgwfbp.layers import Layer, Shape, SoftmaxCrossEntropy, Step
 
+WEIGHTS = 1  # keeps this use of the seed apart from the order of samples (2), augmentation (3) and synthetic data (4)
+
 
 @dataclass(frozen=True)
 class Node:
@@ -91,7 +93,7 @@ class Network:
         for place, layer in enumerate(self.learnable):
             for number, tensor in enumerate(layer.parameters):
                 parameter, gradient = self.arena.views(place)[tensor.name]
-                rng = np.random.default_rng([seed, layer.index, number])
+                rng = np.random.default_rng([seed, WEIGHTS, layer.index, number])
                 parameter[...] = xp.asarray(tensor.initial(rng, tensor.shape))
                 setattr(layer, tensor.name, parameter)
                 setattr(layer, f"d_{tensor.name}", gradient)

@@ -121,6 +121,21 @@ def test_ranks_that_differ_stop_before_a_message_with_both_fingerprints(world, w
     comm.close()
 
 
+def test_an_equal_schedule_is_no_change_and_an_unfinished_iteration_is_refused(world):
+    arena = make_arena()
+    comm = CommThread(world, arena)
+    for iteration in range(4):  # a rank may make its schedule anew: what counts is what it says
+        schedule = schedule_from_cuts("two", [0, 2], LAYERS) if (world.rank + iteration) % 2 else SCHEDULES[2]
+        comm.begin(schedule)
+        for layer in range(LAYERS):
+            comm.gradient_ready(layer)
+        if iteration == 3:
+            with pytest.raises(RuntimeError, match="2 buckets of the iteration before were not taken"):
+                comm.begin(schedule)
+        assert len(list(comm.completed())) == 2
+    comm.close()
+
+
 def test_agree_says_nothing_when_all_is_equal_and_notices_a_missing_line(world):
     agree(world.comm, "things", ["a", "b"])
     with pytest.raises(SharedError, match=r"with \[b\].*with \[nothing\]"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -157,6 +158,36 @@ def test_batch_norm_nets_stay_equal_and_are_judged_alike(world, shared_folder):
     summary = train(config, world)
     assert len(set(summary["parameters_sha256"])) == 1
     assert len(set(world.comm.allgather(summary["val_accuracy"]))) == 1
+
+
+def test_overlap_does_not_change_the_gradients_of_batch_norm_nets(world):
+    """Messages leave while backward goes on; a layer that read its announced gradients would see other ranks' sums."""
+    network = build("resnet20", (8, 8, 3)).allocate(seed=1)
+    comm = CommThread(world, network.arena)
+    rng = np.random.default_rng(world.rank)
+    images, labels = rng.normal(size=(4, 8, 8, 3)).astype(np.float32), rng.integers(0, 10, 4)
+    found = []
+    for announce_late in (True, False, False):
+        comm.begin(unmerged(len(network.learnable)))
+        network.forward(images, labels, Step())
+        if announce_late:  # the reference: nothing is sent before all is written
+            network.backward()
+            for layer in range(len(network.learnable)):
+                comm.gradient_ready(layer)
+        else:
+            network.backward(lambda layer: (comm.gradient_ready(layer), time.sleep(1e-3))[0])
+        list(comm.completed())
+        found.append(network.arena.gradients.copy())
+    comm.close()
+    assert np.array_equal(found[0], found[1])
+    assert np.array_equal(found[0], found[2])
+
+
+def test_a_global_batch_larger_than_the_data_is_all_of_it(world, shared_folder):
+    summary = train(Config("mlp", epochs=2, global_batch_size=10**6, out=f"{shared_folder}/large", **QUICK), world)
+    assert summary["global_batch_size"] == 2048
+    assert summary["iterations"] == 2
+    assert summary["images_per_s"] <= 2048 / summary["iteration_s"] * 1.01
 
 
 def test_evaluation_counts_each_sample_once(world):

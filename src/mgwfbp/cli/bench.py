@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from mgwfbp.cli.options import examples, option
-from mgwfbp.files import write_json
-from mgwfbp.schedule.policies import parse_size
+from mgwfbp.fields import bytes_from_text
+from mgwfbp.files import check_writable, write_json
 
 
 @click.group("bench", short_help="Measure what this machine and its network can do.")
@@ -25,7 +25,9 @@ def command() -> None:
 @option("--largest", default="16MiB", metavar="SIZE", help="The largest message.")
 def allreduce(output: str | None, largest: str) -> None:
     """Time the all-reduce that training uses, from 256 B to the largest message, on all ranks."""
-    nbytes = parse_size(largest, "--largest")
+    if output:
+        check_writable(output)
+    nbytes = bytes_from_text(largest, "--largest")
     from mgwfbp.comm import World, agree, measure_all_reduce
 
     world = World()

@@ -30,6 +30,9 @@ COMMANDS = {
 # One of these tells that a launcher (hydra, Open MPI, PMIx) started this process as one rank of several.
 LAUNCHED = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
 
+# Commands that never start MPI: their ranks do not wait for each other.
+ALONE = [["plan"], ["simulate"], ["reproduce"], ["import"]]
+
 MODULES = {"import": "import_"}  # a module cannot be called by a keyword
 
 
@@ -66,25 +69,38 @@ def main() -> None:
     try:
         code = cli.main(prog_name="mgwfbp", standalone_mode=False)
         sys.stdout.flush()
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        code = 2
     except (click.Abort, KeyboardInterrupt):
-        code = 130
+        code = _leave(130)
     except click.ClickException as error:
         code = _mistake(error.format_message(), shared=False)
     except UserError as error:
         code = _mistake(str(error), shared=isinstance(error, SharedError))
     except BrokenPipeError:  # `mgwfbp plan … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1
+        code = _leave(1)
     except Exception as error:
         code = _failure(error)
     sys.exit(code)
+
+
+def _leave(code: int) -> int:
+    """Leave at once with `code`; the other ranks, which would wait for this one, end too."""
+    world = _world()
+    if world is not None and world.size > 1:
+        from mgwfbp.comm.world import end_job
+
+        end_job(code)
+    return code
 
 
 def _mistake(message: str, shared: bool) -> int:
     """Print a user's mistake in one line; `shared` means that every rank knows of it and stops with this one."""
     message = " ".join(message.split())
     world = _world()
-    if world is None and any(name in os.environ for name in LAUNCHED):
+    if world is None and any(name in os.environ for name in LAUNCHED) and sys.argv[1:2] not in ALONE:
         # The others may have nothing to complain of, and then they wait for this rank to start MPI: tell them.
         try:
             from mgwfbp.comm import World
@@ -98,8 +114,7 @@ def _mistake(message: str, shared: bool) -> int:
         sys.stderr.write(f"mgwfbp: error: {message}\n")
     elif not shared:
         sys.stderr.write(f"mgwfbp: error on rank {world.rank}: {message}\n")
-        sys.stderr.flush()
-        world.Abort(2)  # the others wait for this rank
+        return _leave(2)
     elif world.rank == 0:
         sys.stderr.write(f"mgwfbp: error: {message}\n")
     return 2

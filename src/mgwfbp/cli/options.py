@@ -10,8 +10,8 @@ import click
 
 def option(*names: str, **settings: Any) -> Callable[[Any], Any]:
     """`click.option` whose default can also come from MGWFBP_NAME (MGWFBP_BATCH_SIZE), with the default in --help."""
-    long = max(names, key=len).split("/")[0].lstrip("-")
-    settings.setdefault("envvar", "MGWFBP_" + long.replace("-", "_").upper())
+    (long,) = (name for name in names if name.startswith("--"))
+    settings.setdefault("envvar", "MGWFBP_" + long.lstrip("-").replace("-", "_").upper())
     settings.setdefault("show_default", True)
     return click.option(*names, **settings)
 

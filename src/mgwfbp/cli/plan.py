@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
@@ -10,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mgwfbp.cli.options import examples, option
+from mgwfbp.files import json_text
 from mgwfbp.schedule import Workload
 from mgwfbp.simulate.comparison import compare_schedules
 from mgwfbp.simulate.networks import cost_from_spec
@@ -37,7 +37,6 @@ from mgwfbp.simulate.workloads import workload_from_spec
     "schedules",
     multiple=True,
     metavar="NAME",
-    envvar="MGWFBP_SCHEDULE",
     help="A policy; repeat it for several.  [default: all]",
 )
 @option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -47,7 +46,7 @@ def command(workload: str, network: str, schedules: tuple[str, ...], as_json: bo
     work = workload_from_spec(workload)
     result = compare_schedules(work, cost, schedules)
     if as_json:
-        click.echo(json.dumps(result, indent=1))
+        click.echo(json_text(result, indent=1))
     else:
         _print(work, network, result)
 

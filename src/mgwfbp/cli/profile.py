@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from mgwfbp.cli.options import examples, option
-from mgwfbp.files import write_json
+from mgwfbp.files import check_writable, write_json
 from mgwfbp.schedule import Workload
 from mgwfbp.schedule.workload import workload_to_dict
 
@@ -23,7 +23,7 @@ from mgwfbp.schedule.workload import workload_to_dict
 @option("-o", "--output", required=True, metavar="WORKLOAD.json", help="Where to write the workload.")
 @option("--batch-size", default=32, type=click.IntRange(1), help="Samples a rank and iteration.")
 @option("--iterations", default=10, type=click.IntRange(1), help="Iterations to take the median of; one more warms up.")
-@option("--seed", default=1, type=click.IntRange(0), help="Makes the weights and the images.")
+@option("--seed", default=1, type=click.IntRange(0, 2**63 - 1), help="Makes the weights and the images.")
 @option("--threads", type=click.IntRange(1), help="BLAS threads a rank.  [default: cores ÷ ranks on this machine]")
 @option("--device-model", metavar="NAME", help="Estimate for k80, p100, v100, h100 or FILE.toml instead of measuring.")
 def command(
@@ -34,6 +34,7 @@ def command(
     Each layer's time is the median over the iterations and the largest over the ranks. With --device-model nothing is
     run: the times are estimated from each layer's operations and bytes, and the file says so.
     """
+    check_writable(output)
     if device_model is not None:
         from mgwfbp.measure.roofline import estimate, load_device
         from mgwfbp.models import build

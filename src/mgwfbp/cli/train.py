@@ -60,4 +60,6 @@ def command(**options: Any) -> None:
     config = Config(**options)
     from mgwfbp.training.loop import train
 
-    train(config)
+    summary = train(config)
+    if len(set(summary["parameters_sha256"])) > 1:  # said in the last line of the output
+        raise SystemExit(1)

@@ -3,7 +3,7 @@
 from mgwfbp.comm.agree import agree
 from mgwfbp.comm.benchmark import measure_all_reduce
 from mgwfbp.comm.thread import Alone, Comm, CommThread, Sent, open_comm
-from mgwfbp.comm.transport import HostTransport, Transport
+from mgwfbp.comm.transport import HostTransport, Transport, poll_interval_s
 from mgwfbp.comm.world import World
 
 __all__ = [
@@ -17,4 +17,5 @@ __all__ = [
     "agree",
     "measure_all_reduce",
     "open_comm",
+    "poll_interval_s",
 ]

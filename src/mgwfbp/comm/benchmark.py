@@ -9,6 +9,7 @@ import numpy as np
 
 from mgwfbp.comm.transport import HostTransport, Transport
 from mgwfbp.comm.world import MPI, World
+from mgwfbp.errors import UserError
 from mgwfbp.schedule import TableCost
 
 SMALLEST_NBYTES = 256
@@ -39,10 +40,16 @@ def measure_all_reduce(
     over the repetitions, averaged over the ranks. `a_s` and `b_s_per_byte` are the line that minimises the relative
     errors, `r2` how well it explains the table.
     """
-    transport = transport or HostTransport(world.comm)
     sizes, times = benchmark_sizes(largest), []
+    with world.together():
+        transport = transport or HostTransport(world.comm)
+        try:
+            memory = np.ones(sizes[-1] // 4, np.float32)
+        except (MemoryError, ValueError):
+            raise UserError(f"no memory for a message of {sizes[-1]:,} bytes; choose a smaller largest one") from None
     for size in sizes:
-        buffer = np.zeros(size // 4, np.float32)
+        buffer = memory[: size // 4]
+        buffer[...] = 0
         once = _time(world, transport, buffer)
         # All ranks must repeat equally often, so rank 0's clock decides.
         repeats = world.comm.bcast(int(np.clip(seconds_a_size / max(once, 1e-7), 5, most_repeats)), root=0)

@@ -102,6 +102,7 @@ class CommThread:
         self.transport = transport or HostTransport(self.comm)
         self.schedule: Schedule | None = None
         self._agreed: Schedule | None = None
+        self._announced = self._pending = 0
         self._orders: SimpleQueue[Schedule | None] = SimpleQueue()
         self._ready: SimpleQueue[tuple[int, int]] = SimpleQueue()  # (last layer of a complete bucket, time in ns)
         self._sent: SimpleQueue[Sent] = SimpleQueue()
@@ -112,18 +113,25 @@ class CommThread:
         self._thread.start()
 
     def begin(self, schedule: Schedule) -> None:
-        """Hand `schedule` to the thread. Collective if it is not the one before: raises UserError where ranks differ.
+        """Hand `schedule` to the thread.
 
-        The thread is idle then, so this comparison cannot meet one of its messages.
+        With another schedule than the iteration before this is collective: all ranks change in the same iteration, and
+        compare what they change to. Raises SharedError on all of them where they differ, UserError if the schedule does
+        not cover the layers, RuntimeError while the iteration before has buckets that `completed` did not yield.
         """
-        if schedule is not self._agreed:
+        if self._pending:
+            raise RuntimeError(
+                f"begin: {self._pending} buckets of the iteration before were not taken from completed()"
+            )
+        if schedule != self._agreed:
             schedule.check(len(self.arena.names))
+            # The thread is idle now, so this comparison cannot meet one of its messages.
             cuts = " ".join(f"{bucket.first}-{bucket.last}" for bucket in schedule.buckets)
             agree(self.comm, "gradient layout and schedule", [*self.arena.description(), f"buckets {cuts}"])
             self._agreed = schedule
         self.schedule = schedule
         self._last_layers = {bucket.last for bucket in schedule.buckets}
-        self._announced = 0
+        self._announced, self._pending = 0, len(schedule.buckets)
         self._orders.put(schedule)
 
     def gradient_ready(self, layer: int) -> None:
@@ -138,7 +146,9 @@ class CommThread:
         """The buckets in schedule order, each as its message ends."""
         assert self.schedule is not None
         for _ in self.schedule.buckets:
-            yield self._sent.get()
+            sent = self._sent.get()
+            self._pending -= 1
+            yield sent
 
     def close(self) -> None:
         """End the thread and free its communicator. Call it between iterations, on all ranks."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -26,18 +27,17 @@ class World:
     """This process among all: `comm` (mpi4py), `rank`, `size`, `local_rank`, `local_size` (ranks on this machine), and
     `threads`, the cores this rank can count on.
 
-    Making one is collective. `mistake` is what this rank's user did wrong before MPI was started; if there is one on
-    any rank, all raise it as SharedError. Raises UserError if MPI was not started with THREAD_MULTIPLE, which the comm
-    thread needs.
+    Making one is collective. `mistake` is what this rank's user did wrong before MPI was started. If there is one on
+    any rank, or MPI was started without THREAD_MULTIPLE, which the comm thread needs, all raise it as SharedError.
     """
 
     def __init__(self, comm: MPI.Intracomm = MPI.COMM_WORLD, mistake: str | None = None) -> None:
-        _raise_together(comm, mistake)
-        if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
-            raise UserError(
+        if mistake is None and MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+            mistake = (
                 "this MPI was started without THREAD_MULTIPLE, which the comm thread needs; "
                 "unset MPI4PY_RC_THREAD_LEVEL, or use an MPI built with thread support"
             )
+        _raise_together(comm, mistake)
         self.comm = comm
         self.rank: int = comm.Get_rank()
         self.size: int = comm.Get_size()
@@ -92,5 +92,12 @@ def abort_job(where: str, error: BaseException) -> None:
     rank = MPI.COMM_WORLD.Get_rank()
     # One write: the ranks share the terminal.
     sys.stderr.write(f"mgwfbp: rank {rank} on {socket.gethostname()} failed {where}; the whole job ends\n{text}")
+    end_job(1)
+
+
+def end_job(code: int) -> None:
+    """End all ranks, which would wait for this one for ever; the launcher exits with `code`."""
+    sys.stdout.flush()
     sys.stderr.flush()
-    MPI.COMM_WORLD.Abort(1)
+    time.sleep(0.3)  # MPICH's launcher stops reading when it hears of the abort: let it pass on what was printed
+    MPI.COMM_WORLD.Abort(code)

@@ -15,8 +15,16 @@ Array = Any  # numpy.ndarray, or cupy.ndarray in the GPU set
 Pair = tuple[int, int]
 
 
+def positions(size: int, kernel: int, stride: int, pad: int) -> int:
+    """How many places a window of `kernel` has, moved by `stride` over `size` elements padded by `pad` at both ends.
+
+    Rounded down, as torch has it: a window that would stick out is left out. 0 or less if none fits.
+    """
+    return (size + 2 * pad - kernel) // stride + 1
+
+
 class Kernels(Protocol):
-    """What a kernel set provides. `xp` is the array module. Gradients are written into the `out_*` views given."""
+    """What a kernel set provides. `xp` is the array module. Gradients are written into the `out` views given."""
 
     xp: ModuleType
 

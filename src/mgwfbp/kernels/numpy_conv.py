@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from mgwfbp.kernels import Array, Pair
+from mgwfbp.kernels import Array, Pair, positions
 
 COLUMN_BYTES = 1 << 20
 
@@ -56,7 +56,7 @@ def conv2d_input_gradient(
 
 
 def _output_size(x_shape: tuple[int, ...], w_shape: tuple[int, ...], stride: Pair, pad: Pair) -> Pair:
-    height, width = ((x_shape[1 + i] + 2 * pad[i] - w_shape[i]) // stride[i] + 1 for i in (0, 1))
+    height, width = (positions(x_shape[1 + i], w_shape[i], stride[i], pad[i]) for i in (0, 1))
     return height, width
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mgwfbp.kernels import Array, Pair
+from mgwfbp.kernels import Array, Pair, positions
 
 
 def max_pool(x: Array, kernel: Pair, stride: Pair, pad: Pair) -> Array:
@@ -62,7 +62,7 @@ def _cropped(padded: Array, shape: tuple[int, ...], pad: Pair) -> Array:
 
 def _corners(x: Array, kernel: Pair, stride: Pair) -> Iterator[Array]:
     """For each place in the window (row-major) the view of `x` that holds the value at that place of every window."""
-    height, width = ((x.shape[1 + i] - kernel[i]) // stride[i] + 1 for i in (0, 1))
+    height, width = (positions(x.shape[1 + i], kernel[i], stride[i], 0) for i in (0, 1))
     for u in range(kernel[0]):
         for v in range(kernel[1]):
             yield x[:, u : u + height * stride[0] : stride[0], v : v + width * stride[1] : stride[1]]

@@ -34,6 +34,12 @@ class Conv2d(Layer):
         super().__init__()
         self.out, self.groups, self.has_bias, self.initial = out, groups, bias, initial
         self.kernel, self.stride, self.pad = pair(kernel), pair(stride), pair(pad)
+        least = min(out, groups, *self.kernel, *self.stride, *(pad + 1 for pad in self.pad))
+        self.need(
+            least >= 1,
+            "sizes, strides and groups of at least 1, padding of at least 0",
+            (out, kernel, stride, pad, groups),
+        )
 
     def connect(self, *shapes: Shape) -> Shape:
         """(height, width, in) → (height', width', out)."""

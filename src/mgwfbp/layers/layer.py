@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mgwfbp.errors import UserError
-from mgwfbp.kernels import Array, Kernels, Pair
+from mgwfbp.kernels import Array, Kernels, Pair, positions
 
 Shape = tuple[int, ...]
 Initial = Callable[[np.random.Generator, Shape], np.ndarray]
@@ -69,7 +69,10 @@ class Layer:
         """Write dL/dparameter into the gradient views."""
 
     def backward_input(self, dy: Array) -> Array:
-        """dL/dx (a list of arrays, one an input, for layers with several inputs)."""
+        """dL/dx (a list of arrays, one an input, for layers with several inputs).
+
+        Must not read the layer's gradient views: they were announced, and a message may be changing them already.
+        """
         raise NotImplementedError
 
     def backward(self, dy: Array) -> Array:
@@ -91,6 +94,6 @@ def pair(value: int | Pair) -> Pair:
 def output_size(layer: Layer, shape: Shape, kernel: Pair, stride: Pair, pad: Pair) -> Pair:
     """Height and width after a window of `kernel` moved by `stride` over (H, W, C) padded by `pad`; floor, as torch."""
     layer.need(len(shape) == 3, "an input of (height, width, channels)", shape)
-    sizes = [(shape[i] + 2 * pad[i] - kernel[i]) // stride[i] + 1 for i in (0, 1)]
-    layer.need(min(sizes) >= 1, f"an input of at least the window's size {kernel} with padding {pad}", shape)
-    return sizes[0], sizes[1]
+    height, width = (positions(shape[i], kernel[i], stride[i], pad[i]) for i in (0, 1))
+    layer.need(min(height, width) >= 1, f"an input of at least the window's size {kernel} with padding {pad}", shape)
+    return height, width

@@ -12,7 +12,7 @@ from mgwfbp.layers.layer import Initial, Layer, Shape, Step, Tensor
 class Linear(Layer):
     """y = x·W + b.
 
-    x is (batch, in), W (in, out), b (out,), y (batch, out). `initial` maps fan-in to W's filler; He normal by default.
+    x is (batch, in), W (in, out), b (out,), y (batch, out). `initial` is W's filler; He normal by default.
     """
 
     weight: Array

@@ -50,11 +50,15 @@ class BatchNorm2d(Layer):
 
     def backward_parameters(self, dy: Array) -> None:
         """dγ = Σ dy·x̂, dβ = Σ dy, over all axes but the channels; x̂ is the normalised x."""
-        self.d_gamma[...] = self.kernels.channel_sums(dy * self.normalised)
-        self.d_beta[...] = self.kernels.channel_sums(dy)
+        self.sum_dy_x = self.kernels.channel_sums(dy * self.normalised)
+        self.sum_dy = self.kernels.channel_sums(dy)
+        self.d_gamma[...], self.d_beta[...] = self.sum_dy_x, self.sum_dy
 
     def backward_input(self, dy: Array) -> Array:
-        """dx = γ/√(σ²+ε) · (dy − mean(dy) − x̂ · mean(dy·x̂)): the means are dβ and dγ over the number of elements."""
+        """dx = γ/√(σ²+ε) · (dy − mean(dy) − x̂ · mean(dy·x̂)): the means are dβ and dγ over the number of elements.
+
+        Not from the gradient views: by now the comm thread may be adding the other ranks' sums into them.
+        """
         scale = self.gamma * self.inverse_std
         count = dy.size // dy.shape[-1]
-        return self.kernels.normalise_gradient(dy, self.normalised, scale, self.d_beta / count, self.d_gamma / count)
+        return self.kernels.normalise_gradient(dy, self.normalised, scale, self.sum_dy / count, self.sum_dy_x / count)

@@ -14,6 +14,8 @@ class _Pool2d(Layer):
         self.kernel = pair(kernel)
         self.stride = self.kernel if stride is None else pair(stride)
         self.pad = pair(pad)
+        least = min(*self.kernel, *self.stride, *(pad + 1 for pad in self.pad))
+        self.need(least >= 1, "sizes and strides of at least 1, padding of at least 0", (kernel, stride, pad))
 
     def connect(self, *shapes: Shape) -> Shape:
         """(height, width, channels) → (height', width', channels)."""

@@ -34,16 +34,16 @@ def workload_from_times(
     max_over_ranks: Callable[[list[float]], list[float]] = list,
     source: str = "",
 ) -> Workload:
-    """The workload of the measured iterations: the median over `times` of each layer, then the largest over the ranks.
+    """The workload of the measured iterations: the median over `times` of each ready time, the largest over the ranks.
 
-    All-reduces end together, so the slowest rank's layer decides when a message can be sent. What backward does after
-    the last announcement is part of the last layer. `max_over_ranks` is collective where there are several ranks.
+    A message can start when its last rank is ready, so the largest *ready times* decide; the largest times of single
+    layers, added up, would be more than any rank takes. What backward does after the last announcement is part of the
+    last layer. `max_over_ranks` is collective where there are several ranks.
     """
-    rows = []
-    for t in times:
-        ready = np.array([t.forward_end, *t.ready], float)
-        ready[-1] = t.backward_end
-        rows.append([t.forward_end - t.start, *np.diff(ready)])
-    forward, *backward = max_over_ranks((np.median(rows, axis=0) * 1e-9).tolist())
+    rows = [
+        [t.forward_end - t.start, *(ready - t.forward_end for ready in (*t.ready[:-1], t.backward_end))] for t in times
+    ]
+    forward, *ready = max_over_ranks((np.median(rows, axis=0) * 1e-9).tolist())
+    backward = np.diff(ready, prepend=0.0).tolist()
     layers = zip(arena.names, arena.layer_parameters, arena.layer_nbytes, backward, strict=True)
     return Workload(name, batch_size, forward, tuple(LayerProfile(*layer) for layer in layers), source)

@@ -17,10 +17,10 @@ from typing import Any
 
 from mgwfbp.arena import ALIGNMENT
 from mgwfbp.errors import UserError, unknown_name
+from mgwfbp.fields import number
 from mgwfbp.layers import Conv2d, Layer, Linear
 from mgwfbp.network import Network
 from mgwfbp.schedule import LayerProfile, Workload
-from mgwfbp.schedule.workload import number
 
 if sys.version_info >= (3, 11):
     import tomllib

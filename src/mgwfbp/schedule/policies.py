@@ -12,10 +12,10 @@ A policy of your own is one decorated function; it then works in every command t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 from mgwfbp.errors import UserError, unknown_name
+from mgwfbp.fields import bytes_from_text
 from mgwfbp.schedule.cost import Cost, startup_s
 from mgwfbp.schedule.optimal import optimal
 from mgwfbp.schedule.workload import Schedule, Workload, schedule_from_cuts, unmerged
@@ -38,6 +38,8 @@ def policy(name: str) -> Callable[[Policy], Policy]:
 def make_schedule(name: str, workload: Workload, cost: Cost) -> Schedule:
     """The schedule of the policy called `name`, checked to cover every layer once. Raises UserError."""
     schedule = find_policy(name)(workload, cost)
+    if not isinstance(schedule, Schedule):
+        raise UserError(f"policy {name} returned a {type(schedule).__name__}, it must return a Schedule")
     schedule.check(len(workload.layers))
     return schedule
 
@@ -45,7 +47,7 @@ def make_schedule(name: str, workload: Workload, cost: Cost) -> Schedule:
 def find_policy(name: str) -> Policy:
     """The policy called `name`: one of the registry's, or `bucket:SIZE`. Raises UserError with the nearest name."""
     if name.split(":")[0] == "bucket":
-        size = parse_size(name.partition(":")[2], f"schedule {name!r}")
+        size = bytes_from_text(name.partition(":")[2], f"schedule {name!r}")
         return lambda workload, cost: fixed_size(workload, size, name)
     if name not in POLICIES:
         raise unknown_name("schedule", name, [*POLICIES, "bucket:25MiB"])
@@ -96,16 +98,3 @@ def fixed_size(workload: Workload, nbytes: int, name: str = "bucket") -> Schedul
             starts.append(layer + 1)
             filled = 0
     return schedule_from_cuts(name, starts, len(workload.layers))
-
-
-_SIZE = re.compile(r"(\d+(?:\.\d*)?(?:e\d+)?)\s*([kmg]i?)?b?", re.IGNORECASE)
-_FACTOR = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
-
-
-def parse_size(text: str, where: str) -> int:
-    """Bytes in `text`: "25MiB", "64 kB", "1e6". Raises UserError, beginning with `where`, if it is no size ≥ 1."""
-    match = _SIZE.fullmatch(text.strip())
-    nbytes = float(match[1]) * _FACTOR[(match[2] or "").lower()] if match else 0.0
-    if not 1 <= nbytes < 2**63:
-        raise UserError(f"{where}: {text!r} is no size; write bytes as 25MiB, 64kB or 1000000")
-    return int(nbytes)

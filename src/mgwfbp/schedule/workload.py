@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
 from mgwfbp.errors import UserError
+from mgwfbp.fields import number, whole
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,10 @@ class Bucket:
 
     first: int
     last: int
+
+    def label(self, names: Sequence[str]) -> str:
+        """The bucket in words, by the `names` of all layers: "conv2" or "ip1…conv2"."""
+        return names[self.first] if self.first == self.last else f"{names[self.first]}…{names[self.last]}"
 
 
 @dataclass(frozen=True)
@@ -125,38 +130,15 @@ def workload_from_dict(value: dict[str, Any], where: str) -> Workload:
         profiles.append(
             LayerProfile(
                 name=str(layer.get("name", f"layer{index}")),
-                parameters=_whole(layer, "parameters", place),
-                nbytes=_whole(layer, "nbytes", place),
+                parameters=whole(layer, "parameters", place),
+                nbytes=whole(layer, "nbytes", place),
                 backward_s=number(layer, "backward_s", place),
             )
         )
     return Workload(
         name=str(value.get("name", where)),
-        batch_size=_whole(value, "batch_size", where),
+        batch_size=whole(value, "batch_size", where),
         forward_s=number(value, "forward_s", where),
         layers=tuple(profiles),
         source=str(value.get("source", "")),
     )
-
-
-def number(value: dict[str, Any], key: str, where: str) -> float:
-    """The finite number ≥ 0 at `key` of a JSON object, or UserError."""
-    if key not in value:
-        raise UserError(f'{where}: "{key}" is missing')
-    found = value[key]
-    if isinstance(found, bool) or not isinstance(found, int | float):
-        raise UserError(f'{where}: "{key}" must be a number, found {str(found)[:40]!r}')
-    try:
-        result = float(found)
-    except OverflowError:
-        result = math.inf
-    if not math.isfinite(result) or result < 0:
-        raise UserError(f'{where}: "{key}" must be a finite number ≥ 0, found {str(found)[:40]}')
-    return result
-
-
-def _whole(value: dict[str, Any], key: str, where: str) -> int:
-    result = number(value, key, where)
-    if result != int(result):
-        raise UserError(f'{where}: "{key}" must be a whole number, found {result}')
-    return int(result)

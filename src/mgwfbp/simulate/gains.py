@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
 
 from mgwfbp.errors import UserError
+from mgwfbp.fields import assignments, seconds_from_text
 from mgwfbp.schedule import AffineCost, Workload, make_schedule, predict
-from mgwfbp.simulate.networks import assignments, seconds_from_text
 
 STEPS = 25
 
@@ -22,7 +23,7 @@ def parse_sweep(text: str) -> tuple[list[float], list[float]]:
         low, colon, rest = values[key].partition(":")
         high, _, steps = rest.partition(":")
         ends = [seconds_from_text(part, f"{where}: {key}") for part in (low, high)] if colon else [0.0, 0.0]
-        if not 0 < ends[0] < ends[1] or not (steps or "2").isdecimal() or not 2 <= int(steps or STEPS) <= 400:
+        if not 0 < ends[0] < ends[1] or not re.fullmatch(r"\d{0,4}", steps) or not 2 <= int(steps or STEPS) <= 400:
             raise UserError(f"{where}: {key} needs LOW:HIGH or LOW:HIGH:STEPS with 0 < LOW < HIGH, 2 to 400 steps")
         axes.append(np.geomspace(ends[0], ends[1], int(steps or STEPS)).tolist())
     return axes[0], axes[1]

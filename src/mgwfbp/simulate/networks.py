@@ -16,16 +16,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from mgwfbp.errors import UserError, unknown_name
+from mgwfbp.fields import assignments, number, seconds_from_text
 from mgwfbp.files import read_json
 from mgwfbp.schedule import AffineCost, TableCost
 from mgwfbp.schedule.clusters import ALGORITHMS, ring
-from mgwfbp.schedule.workload import number
 from mgwfbp.simulate.figures import read_shipped, shipped
 
 AnyCost = AffineCost | TableCost
-
-_TIME = re.compile(r"(-?\d+(?:\.\d*)?(?:e-?\d+)?)\s*(s|ms|us|µs|ns|ps)?", re.IGNORECASE)
-_SECONDS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9, "ps": 1e-12}
 
 
 class Cluster(NamedTuple):
@@ -115,38 +112,8 @@ def cost_from_dict(value: dict[str, Any], where: str) -> AnyCost:
     return AffineCost(number(value, "a_s", where), number(value, "b_s_per_byte", where))
 
 
-def assignments(text: str, where: str, keys: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, str]:
-    """The values of `key=value,key=value`, which must name all of `keys` and may name `optional` ones."""
-    found: dict[str, str] = {}
-    for part in filter(None, text.split(",")) if not text else text.split(","):
-        key, equals, value = part.partition("=")
-        key = key.strip()
-        if not equals:
-            raise UserError(f"{where}: {part!r} is not of the form KEY=VALUE")
-        if key not in keys + optional:
-            raise unknown_name(f"key in {where}:", key, keys + optional)
-        if key in found:
-            raise UserError(f"{where}: {key} is given twice")
-        found[key] = value.strip()
-    missing = [key for key in keys if key not in found]
-    if missing:
-        raise UserError(f"{where}: {', '.join(missing)} missing; it takes {', '.join(keys + optional)}")
-    return found
-
-
-def seconds_from_text(text: str, where: str) -> float:
-    """Seconds in `text`: "45us", "2.5ns", "1e-4". Raises UserError, beginning with `where`, if it is no time ≥ 0."""
-    match = _TIME.fullmatch(text)
-    if not match:
-        raise UserError(f"{where}: {text!r} is no time; write seconds as 45us, 2.5ns or 1e-4")
-    seconds = float(match[1]) * _SECONDS[(match[2] or "").lower()]
-    if not 0 <= seconds < float("inf"):
-        raise UserError(f"{where}: must be a finite time ≥ 0, found {text}")
-    return seconds
-
-
 def _nodes(text: str, where: str, joint: str = ":") -> int:
-    if not text.isdecimal() or not 1 <= int(text[:12]) <= 10**9:
+    if not re.fullmatch(r"\d{1,10}", text) or not 1 <= int(text) <= 10**9:
         raise UserError(
             f"{where}: needs its number of nodes, a whole number ≥ 1, as in …{joint}64; found {text[:20]!r}"
         )

@@ -86,7 +86,7 @@ def simulated_googlenet(paper: dict[str, Any]) -> Report:
     known = paper["googlenet_simulated_ms"]
     report = Report(
         "GoogLeNet on a simulated K80 cluster",
-        "Iteration time from the public trace by the authors' formulas; an independent program made the paper's column.",
+        "Iteration time from the public trace by the authors' formulas. The paper's column: an independent program.",
         ("nodes", "schedule"),
         "ms",
         0.001,
@@ -170,9 +170,9 @@ def v100_cluster(paper: dict[str, Any], network: str) -> Report:
     report = Report(
         f"16 V100 on {network.removeprefix('v100-')}",
         "Measured there; ours is predicted from estimated layer times, scaled to the measured compute time, and from "
-        "the authors' fitted line for 16 GPUs; fp16 halves the messages. The measured times are longer throughout, even "
-        "for `single`, which needs no layer times at all (compute + a + b·M): the fitted line does not hold everything "
-        "that a message cost there.",
+        "the authors' fitted line for 16 GPUs; fp16 halves the messages. The measured times are longer throughout, "
+        "even for `single`, which needs no layer times (compute + a + b·M): the fitted line does not hold all that a "
+        "message cost there.",
         ("net", "type", "schedule"),
         "s",
         None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -45,7 +46,7 @@ def node_counts(text: str | None, cluster: Cluster) -> list[int]:
     if cluster.nodes is not None:
         raise UserError(f"network {cluster.spec!r} names {cluster.nodes} nodes already: leave that out, or --nodes")
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and 1 <= int(part[:12]) <= 10**9 for part in parts):
+    if not all(re.fullmatch(r"\d{1,10}", part) and 1 <= int(part) <= 10**9 for part in parts):
         raise UserError(f"--nodes {text!r}: write whole numbers ≥ 1 with commas between, 4,8,16,32,64")
     return [int(part) for part in parts]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
+from math import ceil
 from typing import Any
 
 from mgwfbp.errors import UserError
@@ -60,6 +61,8 @@ class Config:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise UserError(f"--{name.replace('_', '-')} must be {least} or more, got {value}")
+        if self.seed >= 2**63:
+            raise UserError(f"--seed must be below 2^63, got {self.seed}")
         for name in ("lr", "momentum", "weight_decay"):
             value = getattr(self, name)
             if not math.isfinite(value) or value < 0:
@@ -75,6 +78,10 @@ class Config:
                 f"use --global-batch-size {ranks} or more, or fewer ranks"
             )
         return self.global_batch_size
+
+    def total_iterations(self, samples: int, global_batch: int) -> int:
+        """Iterations of the run on `samples` training samples."""
+        return min(self.epochs * ceil(samples / global_batch), self.iterations or 10**18)
 
     def to_dict(self) -> dict[str, Any]:
         """The options as a JSON object."""

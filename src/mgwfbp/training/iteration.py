@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import NamedTuple
-
-import numpy as np
 
 from mgwfbp.comm import Comm, Sent
 from mgwfbp.data import Share
@@ -16,11 +13,10 @@ from mgwfbp.measure.timeline import COMMUNICATION, COMPUTE, Span
 from mgwfbp.network import Network
 from mgwfbp.schedule import Schedule
 from mgwfbp.schedule.predict import overlap
+from mgwfbp.training.batches import Batch
 from mgwfbp.training.optimizer import SGD
 
 clock = time.perf_counter_ns
-
-Batch = Callable[[Share, Step], tuple[np.ndarray, np.ndarray]]
 
 
 class Iteration(NamedTuple):
@@ -101,7 +97,7 @@ def measured_spans(iteration: Iteration, names: list[str], nbytes: list[int], nu
         if sent.end_ns > sent.start_ns:
             first, last = sent.bucket.first, sent.bucket.last
             details = {
-                "layers": names[first] if first == last else f"{names[first]} … {names[last]}",
+                "layers": sent.bucket.label(names),
                 "nbytes": sum(nbytes[first : last + 1]),
                 "waited_s": (sent.start_ns - sent.ready_ns) * 1e-9,
             }

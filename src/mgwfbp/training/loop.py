@@ -10,9 +10,10 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from mgwfbp.comm import World, measure_all_reduce, open_comm
-from mgwfbp.data import Share, augment, shares
+from mgwfbp.data import Share, shares
 from mgwfbp.layers import Step
 from mgwfbp.schedule import unmerged
+from mgwfbp.training.batches import batches
 from mgwfbp.training.config import Config
 from mgwfbp.training.evaluate import evaluate
 from mgwfbp.training.iteration import run_iteration
@@ -38,7 +39,7 @@ def train(config: Config, world: World | None = None) -> dict[str, Any]:
 def _train(config: Config, world: World) -> dict[str, Any]:
     network, data, global_batch, folder = same_start(config, world)
     samples = len(data.train_labels)
-    iterations = min(config.epochs * ceil(samples / global_batch), config.iterations or 10**18)
+    iterations = config.total_iterations(samples, global_batch)
     optimizer = SGD(
         network.arena,
         network.kernels,
@@ -61,13 +62,7 @@ def _train(config: Config, world: World) -> dict[str, Any]:
             reporter.plan(made)
             return made
 
-        def batch(share: Share, step: Step) -> tuple[np.ndarray, np.ndarray]:
-            images = data.train_images[share.indices]
-            if config.shift or config.flip:
-                where = {"seed": step.seed, "iteration": step.iteration}
-                images = augment(images, share, shift=config.shift, flip=config.flip, **where)
-            return data.normalised(images), data.train_labels[share.indices]
-
+        batch = batches(data, network.arena.parameters.dtype, config.shift, config.flip)
         for number, epoch, share, epoch_ends in _shares(config, world, samples, global_batch, iterations):
             if number == profiling:
                 plan = plan_now()
@@ -75,7 +70,7 @@ def _train(config: Config, world: World) -> dict[str, Any]:
             optimizer.lr = config.lr * lr_factor(number, iterations)
             step = Step(iteration=number, first_row=share.first_row, seed=config.seed)
             done = run_iteration(network, comm, optimizer, schedule, share, batch, step)
-            record.add(number, done, share.global_batch, share.global_batch == min(global_batch, samples), plan)
+            record.add(number, done, share.global_batch, share.global_batch == global_batch, plan)
             if epoch_ends or (number + 1) % config.log_every == 0:
                 record.flush(epoch)
             if epoch_ends:

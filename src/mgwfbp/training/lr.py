@@ -17,6 +17,7 @@ import math
 from collections.abc import Callable
 
 from mgwfbp.errors import UserError, unknown_name
+from mgwfbp.fields import assignments
 
 # (t, T) -> factor of the base learning rate
 Policy = Callable[[int, int], float]
@@ -37,20 +38,21 @@ def lr_policy(spec: str) -> Policy:
     name, _, rest = spec.partition(":")
     if name not in KEYS:
         raise unknown_name("lr policy", name, KEYS)
-    given = dict(KEYS[name])
-    for part in filter(None, rest.split(",")):
-        key, _, value = part.partition("=")
-        if key not in given:
-            raise UserError(f"lr policy {spec!r}: {key!r} is no key of {name}; it takes {', '.join(given) or 'none'}")
-        given[key] = value
+    where = f"lr policy {spec!r}"
+    required = tuple(key for key, default in KEYS[name].items() if not default)
+    optional = tuple(key for key, default in KEYS[name].items() if default)
+    given = {**KEYS[name], **assignments(rest, where, required, optional)}
     try:
         at = [float(value) for value in given.pop("at").split("+")] if "at" in given else []
         v = {key: float(value) for key, value in given.items()}
-        if not all(math.isfinite(value) for value in [*v.values(), *at]) or v.get("size", 1) <= 0:
+        signed = name == "sigmoid"  # whose gamma says which way it goes
+        if not all(math.isfinite(value) and (value >= 0 or signed) for value in [*v.values(), *at]):
+            raise ValueError
+        if v.get("size", 1) <= 0:
             raise ValueError
     except ValueError:
         raise UserError(
-            f"lr policy {spec!r}: needs numbers for {', '.join(KEYS[name])}, e.g. {EXAMPLES[name]}"
+            f"lr policy {spec!r}: needs numbers ≥ 0 for {', '.join(KEYS[name])}, e.g. {EXAMPLES[name]}"
         ) from None
     policies: dict[str, Policy] = {
         "fixed": lambda t, total: 1.0,
@@ -62,6 +64,16 @@ def lr_policy(spec: str) -> Policy:
         "sigmoid": lambda t, total: 0.5 * (1 + math.tanh(0.5 * v["gamma"] * (t - v["size"]))),  # never overflows
     }
     return policies[name]
+
+
+def check_lr(spec: str, lr: float, iterations: int) -> None:
+    """Raise UserError if `lr` times the policy's factor is no finite number at the end of a run of `iterations`."""
+    try:
+        last = lr * lr_policy(spec)(iterations - 1, iterations)
+    except OverflowError:
+        last = math.inf
+    if not math.isfinite(last):
+        raise UserError(f"lr policy {spec!r}: the learning rate outgrows all numbers in {iterations} iterations")
 
 
 EXAMPLES = {

@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from mgwfbp.comm import World, agree, open_comm
+from mgwfbp.comm import World, agree, open_comm, poll_interval_s
 from mgwfbp.data import Share, load, slice_of_rank
 from mgwfbp.layers import Step
 from mgwfbp.measure.profiler import workload_from_times
 from mgwfbp.models import build
 from mgwfbp.schedule import Workload, unmerged
+from mgwfbp.training.batches import batches
 from mgwfbp.training.iteration import run_iteration
 from mgwfbp.training.optimizer import SGD
 
@@ -24,6 +25,7 @@ def profile(
     """
     with threadpool_limits(threads or world.threads):
         with world.together():
+            poll_interval_s()
             network = build(model).allocate(seed=seed)
             shape = "x".join(str(size) for size in network.input.shape)
             data = load(f"synthetic:{shape}x{network.classes}", seed=seed)
@@ -33,10 +35,7 @@ def profile(
         optimizer = SGD(network.arena, network.kernels, lr=0.0)
         part = slice_of_rank(batch_size * world.size, world.rank, world.size)
         share = Share(np.arange(part.start, part.stop) % len(data.train_labels), part.start, batch_size * world.size)
-
-        def batch(share: Share, step: Step) -> tuple[np.ndarray, np.ndarray]:
-            return data.normalised(data.train_images[share.indices]), data.train_labels[share.indices]
-
+        batch = batches(data, network.arena.parameters.dtype)
         schedule = unmerged(len(network.learnable))
         done = [
             run_iteration(network, comm, optimizer, schedule, share, batch, Step(iteration=number, seed=seed))

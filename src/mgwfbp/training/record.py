@@ -20,15 +20,16 @@ from mgwfbp.training.run_folder import RunFolder
 class Record:
     """The iterations of a run on this rank. `folder` is None and `reporter` silent on all ranks but 0.
 
-    Only full batches count for medians: a short last one would spoil them. The timeline shows the profiled iterations
-    and the first `shown` planned ones; its time 0 is when this is made. Collective.
+    Only full batches count for medians: a short last one would spoil them. The timeline shows the first `shown`
+    profiled and the first `shown` planned iterations; its time 0 is when this is made. Collective.
     """
 
     def __init__(self, world: World, arena: Arena, folder: RunFolder | None, reporter: Reporter, shown: int) -> None:
         self.world, self.arena, self.folder, self.reporter, self.shown = world, arena, folder, reporter, shown
         self.train_loss = 0.0  # mean over the last epoch's samples
-        self._profiled: list[Iteration] = []
-        self._planned: list[Iteration] = []
+        self._profiled: list[IterationTimes] = []
+        # Only what the summary needs of each iteration: a long run has many.
+        self._figures: dict[bool, list[tuple[float, float, float]]] = {False: [], True: []}  # planned?
         self._spans: list[Span] = []
         self._pending: list[tuple[int, Iteration, int]] = []
         self._epoch_loss, self._epoch_samples = 0.0, 0
@@ -40,8 +41,10 @@ class Record:
         self._pending.append((number, done, global_batch))
         if not full:
             return
-        kept = self._planned if plan else self._profiled
-        kept.append(done)
+        kept = self._figures[plan is not None]
+        kept.append((done.seconds, done.exposed_s, 1 - done.overlap))
+        if not plan:
+            self._profiled.append(done.times)
         if len(kept) <= self.shown:
             self._spans += measured_spans(done, self.arena.names, self.arena.layer_nbytes, number + 1)
             if plan:
@@ -49,7 +52,7 @@ class Record:
 
     def profile(self) -> list[IterationTimes]:
         """The times to plan by: the profiled iterations without the first, which touches all memory anew."""
-        return [done.times for done in self._profiled[1:] or self._profiled]
+        return self._profiled[1:] or self._profiled
 
     def flush(self, epoch: int) -> None:
         """Log what is pending. Collective: the losses and right answers of all ranks are added in one message.
@@ -65,13 +68,13 @@ class Record:
             samples, right = samples + global_batch, right + correct
             line = {"iteration": number + 1, "epoch": epoch + 1, "loss": loss, "train_accuracy": correct / global_batch}
             lines.append({**line, "iteration_s": done.seconds, "exposed_s": done.exposed_s, "overlap": done.overlap})
-            if not isfinite(loss):  # known to all ranks alike, since the losses were added
-                raise SharedError(
-                    f"the loss of iteration {number + 1} is {loss}: training has diverged; try a smaller --lr"
-                )
         self._epoch_samples += samples
-        if self.folder:
-            self.folder.log(lines)
+        self._log(lines)
+        # The same on all ranks, since the losses were added.
+        diverged = [line for line in lines if not isfinite(line["loss"])]
+        if diverged:
+            first, value = diverged[0]["iteration"], diverged[0]["loss"]
+            raise SharedError(f"the loss of iteration {first} is {value}: training has diverged; try a smaller --lr")
         rate = samples / sum(done.seconds for _, done, _ in self._pending)
         text = f"epoch {epoch + 1}  loss {lines[-1]['loss']:.4f}  accuracy {right / samples:.3f}  {rate:,.0f} images/s"
         self.reporter.advance(self._pending[-1][0] + 1, text)
@@ -80,9 +83,13 @@ class Record:
     def epoch(self, epoch: int, val_loss: float, accuracy: float) -> None:
         """An epoch is over and validated."""
         self.train_loss, self._epoch_loss, self._epoch_samples = self._epoch_loss / self._epoch_samples, 0.0, 0
-        if self.folder:
-            self.folder.log([{"epoch": epoch + 1, "val_accuracy": accuracy, "val_loss": val_loss}])
+        self._log([{"epoch": epoch + 1, "val_accuracy": accuracy, "val_loss": val_loss}])
         self.reporter.line(f"epoch {epoch + 1}: validation accuracy {accuracy:.4f}, loss {val_loss:.4f}")
+
+    def _log(self, lines: list[dict[str, Any]]) -> None:
+        with self.world.together():  # a full disk is rank 0's to see and everyone's to know
+            if self.folder:
+                self.folder.log(lines)
 
     def timeline(self) -> dict[str, Any] | None:
         """The Chrome trace of all ranks, on rank 0 (None elsewhere). Collective."""
@@ -95,11 +102,9 @@ class Record:
         A run too short to follow its plan is measured by its profiled iterations. `images_per_s` is by the mean, not
         the median: it counts the slow iterations too.
         """
-        kept = self._planned or self._profiled
-        mean = sum(done.seconds for done in kept) / len(kept)
-        middle = [
-            median(values) for values in zip(*((d.seconds, d.exposed_s, 1 - d.overlap) for d in kept), strict=True)
-        ]
+        kept = self._figures[True] or self._figures[False]
+        mean = sum(seconds for seconds, _, _ in kept) / len(kept)
+        middle = [median(values) for values in zip(*kept, strict=True)]
         mean, seconds, exposed, unhidden = self.world.max([mean, *middle])
         return {
             "images_per_s": global_batch / mean,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -12,9 +12,7 @@ from mgwfbp.comm import World
 from mgwfbp.network import Network
 from mgwfbp.training.config import Config
 from mgwfbp.training.planning import Plan
-
-if TYPE_CHECKING:
-    from mgwfbp.training.run_folder import RunFolder
+from mgwfbp.training.run_folder import RunFolder
 
 
 class Reporter:
@@ -70,10 +68,8 @@ class Reporter:
 
     def plan(self, plan: Plan) -> None:
         """The schedule and what is expected of it."""
-        layers, names = plan.workload.layers, []
-        for bucket in plan.schedule.buckets:
-            first, last = layers[bucket.first].name, layers[bucket.last].name
-            names.append(first if first == last else f"{first}…{last}")
+        layers = [layer.name for layer in plan.workload.layers]
+        names = [bucket.label(layers) for bucket in plan.schedule.buckets]
         shown = " | ".join(names if len(names) <= 8 else [*names[:4], "…", *names[-3:]])
         count = f"{len(names)} bucket{'s' * (len(names) > 1)}"
         self.line(

@@ -50,9 +50,12 @@ class RunFolder:
         write_json(self.path / name, value)
 
     def log(self, lines: list[dict[str, Any]]) -> None:
-        """Append `lines` to metrics.jsonl, now."""
-        self._metrics.writelines(json_text(line) + "\n" for line in lines)
-        self._metrics.flush()
+        """Append `lines` to metrics.jsonl, now. Raises UserError if they cannot be written."""
+        try:
+            self._metrics.writelines(json_text(line) + "\n" for line in lines)
+            self._metrics.flush()
+        except OSError as error:
+            raise UserError(f"{self.path / 'metrics.jsonl'}: cannot be written ({error.strerror or error})") from None
 
     def finish(self, plan: Plan, timeline: dict[str, Any], summary: dict[str, Any]) -> None:
         """Write what is known at the end; summary.json last, so that its presence means that the run is complete."""
@@ -66,7 +69,8 @@ class RunFolder:
             "buckets": [[bucket.first, bucket.last] for bucket in plan.schedule.buckets],
             "layers": [layer.name for layer in plan.workload.layers],
             "predicted": {
-                "iteration_s": plan.iteration_s,
+                "iteration_s": prediction.iteration_s,
+                "iteration_with_updates_s": plan.iteration_s,
                 "update_s": plan.update_s,
                 "comm_end_s": prediction.comm_end_s,
                 "exposed_s": prediction.exposed_s,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import mgwfbp
-from mgwfbp.comm import World, agree
+from mgwfbp.comm import World, agree, poll_interval_s
 from mgwfbp.data import Dataset, load
 from mgwfbp.models import build
 from mgwfbp.network import Network
 from mgwfbp.schedule import find_policy
 from mgwfbp.training.config import Config
-from mgwfbp.training.lr import lr_policy
+from mgwfbp.training.lr import check_lr
 from mgwfbp.training.run_folder import RunFolder
 
 # Where files lie and how many threads work may differ from node to node; what is computed may not.
@@ -35,9 +35,11 @@ def same_start(config: Config, world: World) -> Start:
     """
     with world.together():
         find_policy(config.schedule)
-        lr_policy(config.lr_policy)
+        poll_interval_s()
         global_batch = config.global_batch(world.size)
         data = load(config.data, config.data_dir, config.seed)
+        global_batch = min(global_batch, len(data.train_labels))
+        check_lr(config.lr_policy, config.lr, config.total_iterations(len(data.train_labels), global_batch))
         network = build(config.model, data.shape, data.classes).allocate(seed=config.seed)
     options = [f"{name}={value}" for name, value in config.to_dict().items() if name not in LOCAL_OPTIONS]
     model = [f"network {network.name}", *network.arena.description()]

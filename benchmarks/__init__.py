@@ -1,0 +1,1 @@
+"""Measurements: each file is a script that prints ratios from one run."""

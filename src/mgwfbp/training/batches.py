@@ -1,0 +1,25 @@
+"""What an iteration trains on: this rank's images, augmented, normalised, of the network's dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mgwfbp.data import Dataset, Share, augment
+from mgwfbp.layers import Step
+
+Batch = Callable[[Share, Step], tuple[np.ndarray, np.ndarray]]
+
+
+def batches(data: Dataset, dtype: Any, shift: int = 0, flip: bool = False) -> Batch:
+    """A function (share, step) → (images (batch, height, width, channels) of `dtype`, labels (batch,))."""
+
+    def batch(share: Share, step: Step) -> tuple[np.ndarray, np.ndarray]:
+        images = data.train_images[share.indices]
+        if shift or flip:
+            images = augment(images, share, shift=shift, flip=flip, seed=step.seed, iteration=step.iteration)
+        return data.normalised(images, dtype), data.train_labels[share.indices]
+
+    return batch
