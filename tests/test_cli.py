@@ -91,6 +91,66 @@ def test_plan_prints_a_table_of_all_policies_without_mpi(files):
         assert word in done.stdout
 
 
+def test_a_terminal_without_our_signs_and_outputs_that_cannot_be_written(files):
+    plan = [MGWFBP, "plan", str(files / "w.json"), "--network", "a=1,b=1"]
+    done = run(*plan, PYTHONIOENCODING="ascii")
+    assert done.returncode == 0, done.stderr
+    assert "1000000.0 ?s a message" in done.stdout
+    (files / "odd.json").write_text((files / "w.json").read_text().replace('"name": "w"', '"name": "\\ud800"'))
+    assert run(MGWFBP, "plan", files / "odd.json", "--network", "a=1,b=1").returncode == 0
+    quoted = " ".join(plan)
+    assert run("sh", "-c", f"{quoted} >&-").returncode == 0
+    full = run("sh", "-c", f"{quoted} >/dev/full")
+    assert full.returncode == 1
+    assert full.stderr == "mgwfbp: error: the output cannot be written (no space left)\n"
+
+
+def test_two_runs_in_one_second_have_two_folders(tmp_path):
+    command = [MGWFBP, "train", "mlp", *SMALL]
+    both = [subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE) for _ in range(2)]
+    assert [process.wait(60) for process in both] == [0, 0]
+    for process in both:
+        process.communicate()
+    assert len(list((tmp_path / "runs").glob("mlp-*/summary.json"))) == 2
+
+
+@needs_mpirun
+def test_without_an_mpi_library_one_line_says_what_to_install(tmp_path):
+    block = tmp_path / "mpi4py"
+    block.mkdir()
+    (block / "__init__.py").write_text("raise RuntimeError('cannot load MPI library')")
+    for prefix in ([], [MPIRUN, "-n", "1"]):
+        done = run(*prefix, MGWFBP, "train", "mlp", *SMALL, PYTHONPATH=str(tmp_path))
+        mistake(done, "no MPI library can be loaded (cannot load MPI library)")
+
+
+@needs_mpirun
+def test_ranks_of_different_commands_are_told(tmp_path):
+    done = run(
+        MPIRUN, "-n", "1", MGWFBP, "train", "mlp", *SMALL, ":", "-n", "1", MGWFBP, "bench", "allreduce", cwd=tmp_path
+    )
+    assert done.returncode == 2
+    assert "ranks run different commands: rank 0 train, rank 1 bench" in done.stderr
+
+
+@needs_mpirun
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can mount a small file system")
+def test_a_folder_that_fills_up_is_one_line(tmp_path):
+    small = tmp_path / "small"
+    small.mkdir()
+    if run("mount", "-t", "tmpfs", "-o", "size=32k", "tmpfs", small).returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        command = [MGWFBP, "train", "mlp", *SMALL[:2], "--epochs", "30", "--log-every", "1", "--out", small / "run"]
+        done = run(MPIRUN, "-n", "2", *command)
+        assert done.returncode == 2, done.stderr
+        (line,) = [line for line in done.stderr.splitlines() if line.startswith("mgwfbp")]
+        assert "metrics.jsonl: cannot be written (No space left on device)" in line
+        assert "Traceback" not in done.stderr
+    finally:
+        run("umount", small)
+
+
 def test_without_arguments_the_help_is_shown():
     for arguments in ([], ["bench"]):
         done = run(MGWFBP, *arguments)
@@ -169,7 +229,10 @@ def test_options_have_environment_variables(files):
         (["plan", "w.json", "--network", "n.json", "--schedule", "optimul"], "did you mean 'optimal'"),
         (["plan", "w.json", "--network", "n.json", "--schedule", "bucket:"], "no size"),
         (["plan", "w.json", "--network", "bad.json"], "not JSON (line 1"),
-        (["plan", "w.json", "--network", "negative.json"], '"a_s" must be a finite number ≥ 0, found -1'),
+        (
+            ["plan", "w.json", "--network", "negative.json"],
+            '"a_s" must be a finite number ≥ 0, at most 1e+18, found -1',
+        ),
         (["plan", "w.json", "--network", "a=-1us,b=1ns"], "finite time ≥ 0"),
         (["plan", "w.json", "--network", "k80-10gb:4"], "did you mean 'k80-10gbe'"),
         (["plan", "n.json", "--network", "n.json"], '"layers" must be a list'),
@@ -187,6 +250,11 @@ def test_options_have_environment_variables(files):
         (["train", "lenet", *SMALL, "--lr", "nan"], "--lr must be a finite number"),
         (["train", "lenet", *SMALL, "--lr-policy", "pole"], "did you mean 'poly'"),
         (["train", "lenet", "--data", "synthetic:8x8x1x10"], "layer conv2 (Conv2d): needs an input of at least"),
+        (["train", "lenet", *SMALL, "--shift", "28"], "moves images of (28, 28, 1) out of sight"),
+        (["train", "mlp", "--data", SMALL[1], "--iterations", "1", "--lr", "1e30"], "the validation loss is"),
+        (["plan", "w.json", "--network", "a=1e308,b=1"], "finite time ≥ 0"),
+        (["plan", "w.json", "--network", "k80-10gbe:" + "1" * 5000], "number of nodes"),
+        (["plan", "digits.json", "--network", "n.json"], "cannot be read as JSON"),
         (["train", "lenet", *SMALL, "--out", "w.json"], "run folder w.json: cannot be made"),
         (["profile", "lenet", "-o", "nowhere/w.json", "--iterations", "1", "--batch-size", "1"], "cannot be written"),
         (["profile", "lenet5", "-o", "x.json"], "did you mean 'lenet'"),
@@ -210,6 +278,7 @@ def test_options_have_environment_variables(files):
 )
 def test_a_mistake_is_answered_in_one_line(files, arguments, says):
     (files / "bad.json").write_text("{")
+    (files / "digits.json").write_text('{"batch_size": ' + "9" * 5000 + "}")
     (files / "negative.json").write_text(json.dumps({"a_s": -1, "b_s_per_byte": 1}))
     mistake(run(MGWFBP, *arguments, cwd=files), says)
 

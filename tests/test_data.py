@@ -124,6 +124,13 @@ def test_damaged_files_are_named(mnist_folder, tmp_path_factory):
         load("cifar10", str(base))
 
 
+def test_images_of_two_sizes_are_refused(mnist_folder):
+    folder, images, _ = mnist_folder
+    (folder / "t10k-images-idx3-ubyte").write_bytes(idx(np.ascontiguousarray(images[:, :20, :20])))
+    with pytest.raises(UserError, match=r"to train are \(28, 28, 1\), to validate \(20, 20, 1\)"):
+        load("mnist", str(folder))
+
+
 def test_labels_out_of_range_are_refused(mnist_folder):
     folder, *_ = mnist_folder
     (folder / "train-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(np.full(12, 10, np.uint8))))

@@ -66,6 +66,13 @@ def test_bad_specs(spec, says):
         cost_from_spec(spec)
 
 
+def test_a_file_may_have_any_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("net", "run-12:30"):
+        (tmp_path / name).write_text(json.dumps({"a_s": 1e-4, "b_s_per_byte": 1e-9}))
+        assert cost_from_spec(name) == AffineCost(1e-4, 1e-9)
+
+
 def test_files(tmp_path):
     path = tmp_path / "network.json"
     path.write_text(json.dumps({"a_s": 1e-4, "b_s_per_byte": 1e-9}))

@@ -80,6 +80,18 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     assert os.listdir(tmp_path) == ["x.json"]
 
 
+def test_links_are_followed_and_devices_written_into(tmp_path):
+    (tmp_path / "link.json").symlink_to("real.json")
+    write_json(tmp_path / "link.json", {"a": 1})
+    assert (tmp_path / "link.json").is_symlink()
+    assert json.loads((tmp_path / "real.json").read_text()) == {"a": 1}
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_json(tmp_path / "pipe", {"b": 2})
+    assert json.loads(os.read(reader, 100)) == {"b": 2}
+    os.close(reader)
+
+
 def test_values_that_json_does_not_know_become_null(tmp_path):
     write_json(tmp_path / "x.json", {"loss": float("nan"), "rows": [float("inf"), 1.0]})
     assert json.loads((tmp_path / "x.json").read_text()) == {"loss": None, "rows": [None, 1.0]}

@@ -9,6 +9,8 @@ from typing import Any
 
 from mgwfbp.errors import UserError, unknown_name
 
+LARGEST = 1e18  # bytes or seconds; what is larger is a mistake, and its sums would overflow
+
 
 def number(value: Mapping[str, Any], key: str, where: str) -> float:
     """The finite number ≥ 0 at `key` of a JSON object. Raises UserError, beginning with `where`, if it is none."""
@@ -21,8 +23,8 @@ def number(value: Mapping[str, Any], key: str, where: str) -> float:
         result = float(found)
     except OverflowError:
         result = math.inf
-    if not math.isfinite(result) or result < 0:
-        raise UserError(f'{where}: "{key}" must be a finite number ≥ 0, found {result:g}')
+    if not 0 <= result <= LARGEST:
+        raise UserError(f'{where}: "{key}" must be a finite number ≥ 0, at most {LARGEST:g}, found {result:g}')
     return result
 
 
@@ -66,7 +68,7 @@ def seconds_from_text(text: str, where: str) -> float:
     if not match:
         raise UserError(f"{where}: {text!r} is no time; write seconds as 45us, 2.5ns or 1e-4")
     seconds = float(match[1]) * _SECONDS[(match[2] or "").lower()]
-    if not 0 <= seconds < math.inf:
+    if not 0 <= seconds <= LARGEST:
         raise UserError(f"{where}: must be a finite time ≥ 0, found {text}")
     return seconds
 

@@ -42,18 +42,22 @@ def parse_json(text: str, where: str) -> dict[str, Any]:
 def write_text(path: str | Path, text: str) -> None:
     """Write `text` to `path` whole or not at all: to a temporary name in the same folder, then renamed.
 
-    Raises UserError if the folder does not exist or cannot be written.
+    A link is followed; what is no regular file (/dev/stdout, a pipe) is written into. Raises UserError if the folder
+    does not exist or cannot be written.
     """
-    path = Path(path)
+    place = Path(os.path.realpath(path))
     temporary = ""
     try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        if place.exists() and not place.is_file():
+            place.write_text(text, encoding="utf-8")
+            return
+        descriptor, temporary = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
             stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())
         os.chmod(temporary, 0o644)  # mkstemp makes it private; a run folder is shared with colleagues
-        os.replace(temporary, path)
+        os.replace(temporary, place)
     except OSError as error:
         if temporary and os.path.exists(temporary):
             os.unlink(temporary)
@@ -62,7 +66,7 @@ def write_text(path: str | Path, text: str) -> None:
 
 def check_writable(path: str | Path) -> None:
     """Raise UserError if `path` cannot become a file: said before hours of measurement, not after them."""
-    folder = Path(path).absolute().parent
+    folder = Path(os.path.realpath(path)).parent
     if not folder.is_dir():
         raise UserError(f"{path}: cannot be written (the folder {folder} does not exist)")
     if Path(path).is_dir():

@@ -30,7 +30,7 @@ def allreduce(output: str | None, largest: str) -> None:
     nbytes = bytes_from_text(largest, "--largest")
     from mgwfbp.comm import World, agree, measure_all_reduce
 
-    world = World()
+    world = World(command="bench")
     agree(world.comm, "options", [f"largest {nbytes}"])
     network = measure_all_reduce(world, nbytes)
     with world.together():

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -66,6 +67,11 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line and exit."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+        elif hasattr(getattr(sys, name), "reconfigure"):
+            getattr(sys, name).reconfigure(errors="replace")  # a terminal without × and µ shows ? instead
     try:
         code = cli.main(prog_name="mgwfbp", standalone_mode=False)
         sys.stdout.flush()
@@ -78,9 +84,14 @@ def main() -> None:
         code = _mistake(error.format_message(), shared=False)
     except UserError as error:
         code = _mistake(str(error), shared=isinstance(error, SharedError))
-    except BrokenPipeError:  # `mgwfbp plan … | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = _leave(1)
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.ENOSPC):
+            code = _failure(error)
+        else:  # `mgwfbp plan … | head`, or a log on a full disk: files of ours are reported where they are written
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            if error.errno == errno.ENOSPC:
+                sys.stderr.write("mgwfbp: error: the output cannot be written (no space left)\n")
+            code = _leave(1)
     except Exception as error:
         code = _failure(error)
     sys.exit(code)

@@ -44,7 +44,7 @@ def command(
     from mgwfbp.comm import World
     from mgwfbp.training.profile import profile
 
-    world = World()
+    world = World(command="profile")
     workload = profile(world, model, batch_size, iterations, seed, threads)
     with world.together():
         if world.rank == 0:

@@ -58,8 +58,9 @@ chrome://tracing or ui.perfetto.dev) and summary.json.
 def command(**options: Any) -> None:
     """Train MODEL on all ranks."""
     config = Config(**options)
+    from mgwfbp.comm import World
     from mgwfbp.training.loop import train
 
-    summary = train(config)
+    summary = train(config, World(command="train"))
     if len(set(summary["parameters_sha256"])) > 1:  # said in the last line of the output
         raise SystemExit(1)

@@ -34,7 +34,7 @@ def measure_all_reduce(
     most_repeats: int = 50,
     transport: Transport | None = None,
 ) -> dict[str, Any]:
-    """Time all-reduces of 256 B to `largest` bytes; returns a NETWORK object (see DESIGN: Files). Collective.
+    """Time all-reduces of 256 B to `largest` bytes; returns the object of a NETWORK file. Collective.
 
     A size is repeated for about `seconds_a_size` (5 to `most_repeats` times, after one warm-up); its time is the median
     over the repetitions, averaged over the ranks. `a_s` and `b_s_per_byte` are the line that minimises the relative

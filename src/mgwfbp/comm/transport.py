@@ -6,8 +6,7 @@ import os
 import time
 from typing import Any, Protocol
 
-from mpi4py import MPI
-
+from mgwfbp.comm.world import MPI
 from mgwfbp.errors import UserError
 
 # A sleep this short takes about 60 µs on Linux (the timer's slack). It brought a 16 kB message between two ranks from

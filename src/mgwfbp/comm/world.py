@@ -27,16 +27,21 @@ class World:
     """This process among all: `comm` (mpi4py), `rank`, `size`, `local_rank`, `local_size` (ranks on this machine), and
     `threads`, the cores this rank can count on.
 
-    Making one is collective. `mistake` is what this rank's user did wrong before MPI was started. If there is one on
-    any rank, or MPI was started without THREAD_MULTIPLE, which the comm thread needs, all raise it as SharedError.
+    Making one is collective. All ranks raise SharedError if one of them gives a `mistake`, which is what its user did
+    wrong before MPI was started, if they name different `command`s, or if MPI was started without THREAD_MULTIPLE,
+    which the comm thread needs.
     """
 
-    def __init__(self, comm: MPI.Intracomm = MPI.COMM_WORLD, mistake: str | None = None) -> None:
+    def __init__(self, comm: MPI.Intracomm = MPI.COMM_WORLD, mistake: str | None = None, *, command: str = "") -> None:
         if mistake is None and MPI.Query_thread() < MPI.THREAD_MULTIPLE:
             mistake = (
                 "this MPI was started without THREAD_MULTIPLE, which the comm thread needs; "
                 "unset MPI4PY_RC_THREAD_LEVEL, or use an MPI built with thread support"
             )
+        commands = comm.allgather((command, mistake))
+        other = next((rank for rank, (name, _) in enumerate(commands) if name != commands[0][0]), None)
+        if other is not None and all(message is None for _, message in commands):
+            mistake = f"ranks run different commands: rank 0 {commands[0][0]}, rank {other} {commands[other][0]}"
         _raise_together(comm, mistake)
         self.comm = comm
         self.rank: int = comm.Get_rank()

@@ -65,6 +65,8 @@ def load(spec: str, folder: str | None = None, seed: int = 0) -> Dataset:
 def _dataset(
     name: str, train: tuple[np.ndarray, np.ndarray], val: tuple[np.ndarray, np.ndarray], classes: int
 ) -> Dataset:
+    if train[0].shape[1:] != val[0].shape[1:] or min(train[0].shape[1:]) < 1:
+        raise UserError(f"data set {name}: images to train are {train[0].shape[1:]}, to validate {val[0].shape[1:]}")
     for images, labels in (train, val):
         if len(images) != len(labels) or not len(labels):
             raise UserError(f"data set {name}: {len(images)} images but {len(labels)} labels")
@@ -142,7 +144,7 @@ def _cifar_file(path: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _synthetic(rest: str, folder: str | None, seed: int) -> Dataset:
-    """2,048 + 512 noisy images made from `seed`; each class has its own pattern, so there is something to learn."""
+    """2,048 + 512 noisy images (fewer large ones) made from `seed`; each class has a pattern of its own to learn."""
     match = re.fullmatch(r"(\d{1,6})x(\d{1,6})x(\d{1,6})x(\d{1,6})", rest)
     sizes = tuple(int(part) for part in match.groups()) if match else (0,)
     if min(sizes) < 1 or np.prod(sizes[:3], dtype=float) > 2**20 or sizes[3] > 100_000:
@@ -155,7 +157,8 @@ def _synthetic(rest: str, folder: str | None, seed: int) -> Dataset:
     patches = rng.integers(48, 208, (min(classes, 256), -(-shape[0] // 4), -(-shape[1] // 4), shape[2]), np.int16)
     patterns = patches.repeat(4, axis=1).repeat(4, axis=2)[:, : shape[0], : shape[1]]
     parts = []
-    for samples in (2048, 512):
+    train = int(np.clip(2**27 // np.prod(shape), 64, 2048))
+    for samples in (train, train // 4):
         labels = rng.integers(0, classes, samples)
         noise = rng.integers(-48, 48, (samples, *shape), np.int16)
         parts.append(((patterns[labels % len(patterns)] + noise).astype(np.uint8), labels))

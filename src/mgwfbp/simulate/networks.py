@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from mgwfbp.errors import UserError, unknown_name
@@ -64,7 +65,7 @@ def cluster_from_spec(spec: str) -> Cluster:
         values = assignments(spec, where, ("a", "b"))
         cost = AffineCost(seconds_from_text(values["a"], f"{where}: a"), seconds_from_text(values["b"], f"{where}: b"))
         return Cluster(spec, lambda n: cost, fixed=True)
-    if colon or not re.search(r"[./]", spec):
+    if not Path(spec).is_file() and ((colon and "=" in spec) or not re.search(r"[./]", spec)):
         raise unknown_name("network", name, ["k80-10gbe", *shipped("network"), *ALGORITHMS])
     return cluster_from_dict(read_json(spec, "network file"), f"network file {spec}", spec)
 

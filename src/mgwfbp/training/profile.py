@@ -29,7 +29,7 @@ def profile(
             network = build(model).allocate(seed=seed)
             shape = "x".join(str(size) for size in network.input.shape)
             data = load(f"synthetic:{shape}x{network.classes}", seed=seed)
-        options = [f"batch_size={batch_size}", f"iterations={iterations}"]
+        options = [f"batch_size={batch_size}", f"iterations={iterations}", f"seed={seed}"]
         agree(world.comm, "model or options", [network.name, *network.arena.description(), *options])
         comm = open_comm(world, network.arena)
         optimizer = SGD(network.arena, network.kernels, lr=0.0)

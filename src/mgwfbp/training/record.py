@@ -81,9 +81,11 @@ class Record:
         self._pending.clear()
 
     def epoch(self, epoch: int, val_loss: float, accuracy: float) -> None:
-        """An epoch is over and validated."""
+        """An epoch is over and validated. Raises SharedError if the validation loss is not finite."""
         self.train_loss, self._epoch_loss, self._epoch_samples = self._epoch_loss / self._epoch_samples, 0.0, 0
         self._log([{"epoch": epoch + 1, "val_accuracy": accuracy, "val_loss": val_loss}])
+        if not isfinite(val_loss):
+            raise SharedError(f"the validation loss is {val_loss}: training has diverged; try a smaller --lr")
         self.reporter.line(f"epoch {epoch + 1}: validation accuracy {accuracy:.4f}, loss {val_loss:.4f}")
 
     def _log(self, lines: list[dict[str, Any]]) -> None:

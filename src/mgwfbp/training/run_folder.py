@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from datetime import datetime
+from itertools import count
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -25,14 +26,14 @@ FILES = (
 
 
 class RunFolder:
-    """The folder `path` (runs/MODEL-DATE-TIME by default).
+    """The folder `path` (a new one, runs/MODEL-DATE-TIME, by default).
 
     Raises UserError if it cannot be made, or holds another run's files and `overwrite` is not set.
     """
 
     def __init__(self, path: str | None, model: str, overwrite: bool) -> None:
-        self.path = Path(path or f"runs/{model}-{datetime.now():%Y%m%d-%H%M%S}")
         try:
+            self.path = _new_folder(model) if path is None else Path(path)
             self.path.mkdir(parents=True, exist_ok=True)
             old = [name for name in (*FILES, "checkpoints") if (self.path / name).exists()]
             if old and not overwrite:
@@ -43,7 +44,7 @@ class RunFolder:
                 shutil.rmtree(self.path / name) if name == "checkpoints" else (self.path / name).unlink()
             self._metrics: TextIO = open(self.path / "metrics.jsonl", "w", encoding="utf-8")  # noqa: SIM115
         except OSError as error:
-            raise UserError(f"run folder {self.path}: cannot be made ({error.strerror or error})") from None
+            raise UserError(f"run folder {path or 'runs'}: cannot be made ({error.strerror or error})") from None
 
     def write(self, name: str, value: dict[str, Any]) -> None:
         """Write `value` as the file `name`, whole or not at all."""
@@ -59,6 +60,7 @@ class RunFolder:
 
     def finish(self, plan: Plan, timeline: dict[str, Any], summary: dict[str, Any]) -> None:
         """Write what is known at the end; summary.json last, so that its presence means that the run is complete."""
+        self.log([])
         self._metrics.close()
         workload, prediction = workload_to_dict(plan.workload), plan.prediction
         self.write("workload.json", workload)
@@ -80,3 +82,16 @@ class RunFolder:
         self.write("schedule.json", schedule)
         self.write("timeline.json", timeline)
         self.write("summary.json", summary)
+
+
+def _new_folder(model: str) -> Path:
+    """runs/MODEL-DATE-TIME, made now; with a number behind it if another run began in the same second."""
+    name = f"{model}-{datetime.now():%Y%m%d-%H%M%S}"
+    for number in count(1):
+        folder = Path("runs", name if number == 1 else f"{name}-{number}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return folder
+    raise AssertionError("count() does not end")

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import mgwfbp
 from mgwfbp.comm import World, agree, poll_interval_s
 from mgwfbp.data import Dataset, load
+from mgwfbp.errors import UserError
 from mgwfbp.models import build
 from mgwfbp.network import Network
 from mgwfbp.schedule import find_policy
@@ -38,6 +39,8 @@ def same_start(config: Config, world: World) -> Start:
         poll_interval_s()
         global_batch = config.global_batch(world.size)
         data = load(config.data, config.data_dir, config.seed)
+        if config.shift >= min(data.shape[:2]):
+            raise UserError(f"--shift {config.shift} moves images of {data.shape} out of sight; use less")
         global_batch = min(global_batch, len(data.train_labels))
         check_lr(config.lr_policy, config.lr, config.total_iterations(len(data.train_labels), global_batch))
         network = build(config.model, data.shape, data.classes).allocate(seed=config.seed)
