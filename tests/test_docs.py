@@ -1,0 +1,59 @@
+"""The numbers in the documents are those of the code."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from mgwfbp.cli.main import COMMANDS
+from mgwfbp.models import MODELS
+from mgwfbp.schedule import AffineCost, make_schedule, predict
+from mgwfbp.simulate.networks import cluster_from_spec
+from mgwfbp.simulate.sweep import sweep
+from mgwfbp.simulate.workloads import workload_from_spec
+
+from .test_schedule import workload
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("**/*.md")])
+
+
+def test_the_counter_example_table():
+    page = (ROOT / "docs/optimal-schedule.md").read_text()
+    work, cost = workload([1, 0.9, 0.9], [5, 0, 0]), AffineCost(1, 1)
+    for place, (layer, ready) in enumerate(zip(work.layers, work.ready_s(), strict=True), start=1):
+        assert f"| {place} | {layer.backward_s:.1f} | {ready:.1f} | {layer.nbytes} |" in page
+    for name in ("wfbp", "single", "mgwfbp", "optimal"):
+        result = predict(work, make_schedule(name, work, cost), cost)
+        messages = ", ".join(f"{m.start_s:.1f} → {m.end_s:.1f}" for m in result.messages)
+        assert f"| {name} | {messages} | {result.iteration_s:.1f} |" in page
+
+
+def test_the_googlenet_table():
+    page = (ROOT / "docs/optimal-schedule.md").read_text()
+    rows = sweep(workload_from_spec("k80-googlenet"), cluster_from_spec("k80-10gbe"), [64])
+    for row in rows:
+        line = f"| 64 | {row.schedule} | {row.buckets} | {row.iteration_s * 1e3:.1f} | {row.above_bound:.1%} |"
+        assert line in page
+    readme = (ROOT / "README.md").read_text()
+    for row in rows:
+        assert re.search(rf"{row.schedule} +{row.buckets} +{row.iteration_s * 1e3:.1f} ", readme), row.schedule
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere_and_commands_exist(page):
+    text = page.read_text()
+    for target in re.findall(r"\]\(([^)#]+)\)", text):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), target
+    for command in re.findall(r"mgwfbp ([a-z]+)", text):
+        assert command in COMMANDS or f"mgwfbp {command}" in ("mgwfbp in",), command
+    for model in re.findall(r"mgwfbp train ([a-z0-9]+)", text):
+        assert model in MODELS, model
+
+
+def test_no_page_names_a_place_of_some_machine():
+    for page in PAGES:
+        assert not re.search(r"(?<![\w.])/(work|root|tmp|home)/", page.read_text()), page.name
