@@ -6,11 +6,15 @@ from collections.abc import Callable
 from functools import partial
 
 from mgwfbp.errors import unknown_name
-from mgwfbp.models.densenet import BLOCKS, densenet
+from mgwfbp.models.alexnet import alexnet
+from mgwfbp.models.densenet import BLOCKS, cifar_densenet, densenet
+from mgwfbp.models.googlenet import googlenet
 from mgwfbp.models.inception_v4 import inception_v4
 from mgwfbp.models.lenet import lenet
 from mgwfbp.models.mlp import mlp
 from mgwfbp.models.resnet import STAGES, imagenet_resnet, resnet
+from mgwfbp.models.vgg import STAGES as VGG_STAGES
+from mgwfbp.models.vgg import vgg
 from mgwfbp.network import Network
 
 # name -> builder(input_shape, classes); its defaults are the original's
@@ -20,6 +24,11 @@ MODELS: dict[str, Callable[..., Network]] = {
     **{f"resnet{depth}": partial(resnet, depth) for depth in (20, 32, 56, 110)},
     **{f"resnet{depth}": partial(imagenet_resnet, depth) for depth in STAGES},
     **{f"densenet{depth}": partial(densenet, depth) for depth in BLOCKS},
+    "densenet40": partial(cifar_densenet, 40, False),
+    "densenetbc100": partial(cifar_densenet, 100, True),
+    "alexnet": alexnet,
+    **{f"vgg{depth}": partial(vgg, depth) for depth in VGG_STAGES},
+    "googlenet": googlenet,
     "inceptionv4": inception_v4,
 }
 
@@ -36,4 +45,17 @@ def build(name: str, input_shape: tuple[int, ...] | None = None, classes: int | 
     return MODELS[name](**{key: value for key, value in given.items() if value is not None})
 
 
-__all__ = ["MODELS", "build", "densenet", "imagenet_resnet", "inception_v4", "lenet", "mlp", "resnet"]
+__all__ = [
+    "MODELS",
+    "alexnet",
+    "build",
+    "cifar_densenet",
+    "densenet",
+    "googlenet",
+    "imagenet_resnet",
+    "inception_v4",
+    "lenet",
+    "mlp",
+    "resnet",
+    "vgg",
+]

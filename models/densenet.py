@@ -1,6 +1,7 @@
 """DenseNet-121/161/169/201 for 224×224 images (Huang et al. 2017, table 1): a layer sees all before it in its block.
 
 The "BC" form: a layer first narrows by 1×1 to four times its growth rate, a transition halves the channels.
+DenseNet-40 and DenseNet-BC-100 for 32×32 images follow (section 4.1).
 """
 
 from __future__ import annotations
@@ -42,6 +43,33 @@ def densenet(depth: int, input_shape: tuple[int, ...] = (224, 224, 3), classes: 
             x = dense_layer(net, f"block{block}/layer{number}", x, growth)
         if block < len(blocks):
             x = bn_relu_conv(net, f"transition{block}", x, x.shape[-1] // 2, 1)
+            x = net.add(f"transition{block}/pool", AvgPool2d(2), x)
+    x = net.add("relu", ReLU(), net.add("bn", BatchNorm2d(), x))
+    x = net.add("pool", GlobalAvgPool(), x)
+    return net.finish(net.add("fc", Linear(classes), x))
+
+
+def cifar_densenet(
+    depth: int, bottleneck: bool, input_shape: tuple[int, ...] = (32, 32, 3), classes: int = 10
+) -> Network:
+    """The networks for 32×32 images, growth rate 12: three blocks of equal depth.
+
+    Without bottlenecks (depth 40: 1,019,722 parameters) a layer is one 3×3 convolution and a transition keeps the
+    channels; with them (depth 100, "BC": 769,162) it is as above, and a transition halves the channels.
+    """
+    net = Network(f"densenet{'bc' * bottleneck}{depth}", input_shape)
+    growth, layers = 12, (depth - 4) // (6 if bottleneck else 3)
+    x = net.add("stem", Conv2d(2 * growth if bottleneck else 16, 3, pad=1, bias=False), net.input)
+    for block in (1, 2, 3):
+        for number in range(1, layers + 1):
+            name = f"block{block}/layer{number}"
+            if bottleneck:
+                x = dense_layer(net, name, x, growth)
+            else:
+                x = net.add(f"{name}/concat", Concat(), x, bn_relu_conv(net, name, x, growth, 3))
+        if block < 3:
+            channels = x.shape[-1] // 2 if bottleneck else x.shape[-1]
+            x = bn_relu_conv(net, f"transition{block}", x, channels, 1)
             x = net.add(f"transition{block}/pool", AvgPool2d(2), x)
     x = net.add("relu", ReLU(), net.add("bn", BatchNorm2d(), x))
     x = net.add("pool", GlobalAvgPool(), x)

@@ -10,6 +10,7 @@ from mgwfbp.arena import Arena, LayerSpec
 from mgwfbp.errors import UserError
 from mgwfbp.kernels import kernel_set, numpy_conv
 from mgwfbp.layers import (
+    LRN,
     Add,
     AvgPool2d,
     BatchNorm2d,
@@ -21,9 +22,13 @@ from mgwfbp.layers import (
     Linear,
     MaxPool2d,
     PadShortcut,
+    PReLU,
     ReLU,
+    Sigmoid,
+    Softmax,
     SoftmaxCrossEntropy,
     Step,
+    Tanh,
 )
 from tests.torch_reference import NHWC_TO_NCHW, distance, from_torch, layout_of, to_torch
 
@@ -98,6 +103,36 @@ CASES = {
         [(8, 8, 2)],
         lambda x, p: f.max_pool2d(x, 2, stride=3),
     ),
+    "max pool ceil": (
+        lambda: MaxPool2d(3, stride=2, ceil=True),
+        [(8, 6, 3)],
+        lambda x, p: f.max_pool2d(x, 3, stride=2, ceil_mode=True),
+    ),
+    "max pool ceil pad": (
+        lambda: MaxPool2d(2, stride=3, pad=1, ceil=True),
+        [(5, 6, 2)],
+        lambda x, p: f.max_pool2d(x, 2, stride=3, padding=1, ceil_mode=True),
+    ),
+    "avg pool ceil": (
+        lambda: AvgPool2d(3, stride=2, pad=1, ceil=True),
+        [(8, 6, 3)],
+        lambda x, p: f.avg_pool2d(x, 3, 2, 1, ceil_mode=True),
+    ),
+    "avg pool without pad": (
+        lambda: AvgPool2d(3, stride=2, pad=1, ceil=True, include_pad=False),
+        [(8, 7, 3)],
+        lambda x, p: f.avg_pool2d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False),
+    ),
+    "lrn": (lambda: LRN(5, alpha=0.5), [(3, 4, 7)], lambda x, p: f.local_response_norm(x, 5, 0.5, 0.75, 1.0)),
+    "lrn wider than the channels": (
+        lambda: LRN(7, alpha=0.5, beta=0.5, k=2.0),
+        [(3, 4, 2)],
+        lambda x, p: f.local_response_norm(x, 7, 0.5, 0.5, 2.0),
+    ),
+    "prelu": (lambda: PReLU(), [(5, 4, 3)], lambda x, p: f.prelu(x, p["slope"])),
+    "sigmoid": (lambda: Sigmoid(), [(5, 4, 3)], lambda x, p: torch.sigmoid(x)),
+    "tanh": (lambda: Tanh(), [(5, 4, 3)], lambda x, p: torch.tanh(x)),
+    "softmax": (lambda: Softmax(), [(7,)], lambda x, p: torch.softmax(x, 1)),
     "avg pool": (lambda: AvgPool2d(2), [(6, 7, 3)], lambda x, p: f.avg_pool2d(x, 2)),
     "avg pool overlapping": (
         lambda: AvgPool2d(3, stride=2, pad=1),
@@ -177,15 +212,16 @@ def test_against_central_differences(name):
             assert (ends[0] - ends[1]) / 2e-6 == pytest.approx(gradient[at], rel=1e-5, abs=1e-7)
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-10), (np.float32, 1e-4)])
-def test_softmax_cross_entropy_against_torch(dtype, tolerance):
-    loss = SoftmaxCrossEntropy()
+def test_softmax_cross_entropy_against_torch(dtype, tolerance, smoothing):
+    loss = SoftmaxCrossEntropy(smoothing)
     loss.kernels = kernel_set()
     logits = (np.random.default_rng(0).normal(size=(5, 7)) * 30).astype(dtype)
     labels = np.array([0, 6, 3, 3, 1])
     value, correct = loss.loss(logits, labels, 8)
     theirs = to_torch(logits)
-    out = f.cross_entropy(theirs, torch.from_numpy(labels), reduction="sum") / 8
+    out = f.cross_entropy(theirs, torch.from_numpy(labels), reduction="sum", label_smoothing=smoothing) / 8
     out.backward()
     assert value == pytest.approx(out.item(), rel=tolerance)
     assert distance(loss.gradient(), from_torch(theirs.grad)) < tolerance
@@ -294,6 +330,7 @@ def test_dropout_depends_on_the_sample_not_on_the_rank():
         (Add(), [(1, 2, 3)], "two or more inputs"),
         (Concat(), [(1, 2, 3), (2, 2, 3)], "differ in their channels only"),
         (PadShortcut(2), [(4, 4, 3)], "at most 2 channels"),
+        (MaxPool2d(3, ceil=True), [(2, 2, 1)], "at least the window's size"),
         (SoftmaxCrossEntropy(), [(4, 4, 3)], r"needs an input of \(classes,\)"),
     ],
 )

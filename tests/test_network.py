@@ -12,6 +12,7 @@ from mgwfbp.errors import UserError
 from mgwfbp.layers import Add, Concat, Flatten, GlobalAvgPool, Linear, ReLU, Step
 from mgwfbp.models import MODELS, build
 from mgwfbp.network import Network
+from mgwfbp.simulate.workloads import workload_from_spec
 from tests import torch_reference
 from tests.torch_reference import NHWC_TO_NCHW, distance, from_torch, layout_of, parameters
 
@@ -34,6 +35,12 @@ from tests.torch_reference import NHWC_TO_NCHW, distance, from_torch, layout_of,
         ("densenet161", 322, 484, 28_681_000),
         ("densenet169", 338, 508, 14_149_480),
         ("densenet201", 402, 604, 20_013_928),
+        ("densenet40", 79, 119, 1_019_722),
+        ("densenetbc100", 199, 299, 769_162),
+        ("alexnet", 8, 16, 60_965_224),
+        ("vgg16", 16, 32, 138_357_544),
+        ("vgg19", 19, 38, 143_667_240),
+        ("googlenet", 64, 128, 13_378_280),
         ("inceptionv4", 299, 449, 42_679_816),
     ],
 )
@@ -49,12 +56,9 @@ def test_every_model_is_in_that_table():
     assert {row[0] for row in marks[0].args[1]} == set(MODELS)
 
 
-SMALLER = {"resnet50": (64, 64, 3), "densenet121": (64, 64, 3), "inceptionv4": (139, 139, 3)}
-
-
-@pytest.mark.parametrize("name", ["lenet", "mlp", "resnet20", "resnet18", *SMALLER])
-def test_every_model_takes_a_step(name):
-    net = build(name, SMALLER.get(name), classes=3).allocate(seed=4)
+@pytest.mark.parametrize("name", ["lenet", "mlp", "resnet20"])
+def test_a_step_at_the_original_size(name):
+    net = build(name, classes=3).allocate(seed=4)
     rng = np.random.default_rng(0)
     images = rng.normal(size=(2, *net.input.shape)).astype(np.float32)
     loss, correct = net.forward(images, np.array([0, 2]), Step())
@@ -88,6 +92,84 @@ def test_whole_nets_against_torch(name, reference, dtype, tolerance):
             gradient = getattr(layer, f"d_{tensor.name}")
             expected = from_torch(p[f"{layer.name}/{tensor.name}"].grad, layout_of(gradient))
             assert distance(gradient, expected) < tolerance, (layer.name, tensor.name)
+
+
+# name -> (input shape, batch): as small as the net allows
+SMALL = {
+    "mlp": ((6, 5, 3), 4),
+    "resnet32": ((16, 16, 3), 3),
+    "densenet40": ((16, 16, 3), 3),
+    "densenetbc100": ((16, 16, 3), 2),
+    "resnet18": ((64, 64, 3), 2),
+    "resnet50": ((64, 64, 3), 2),
+    "densenet121": ((64, 64, 3), 2),
+    "inceptionv4": ((139, 139, 3), 2),
+    "alexnet": ((67, 67, 3), 2),
+    "vgg16": ((32, 32, 3), 2),
+    "googlenet": ((128, 128, 3), 2),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_every_family_against_torch_layer_by_layer(name):
+    """Loss and all gradients, in float64 because BatchNorm over two samples magnifies float32's rounding."""
+    shape, batch = SMALL[name]
+    net = build(name, shape, 7).allocate(seed=3, dtype=np.float64)
+    rng = np.random.default_rng(0)
+    images, labels = rng.normal(size=(batch, *shape)), rng.integers(0, 7, batch)
+    loss, _ = net.forward(images, labels, Step(seed=1))
+    net.backward()
+    p = parameters(net)
+    x = torch.from_numpy(np.ascontiguousarray(images.transpose(NHWC_TO_NCHW)))
+    theirs = torch_reference.graph(net, p, x, torch.from_numpy(labels))
+    theirs.backward()
+    assert loss == pytest.approx(theirs.item(), rel=1e-9)
+    ours, expected = [], []
+    for layer in net.learnable:
+        for tensor in layer.parameters:
+            gradient = getattr(layer, f"d_{tensor.name}")
+            ours.append(gradient.ravel())
+            expected.append(from_torch(p[f"{layer.name}/{tensor.name}"].grad, layout_of(gradient)).ravel())
+            assert distance(ours[-1], expected[-1]) < 1e-6, (layer.name, tensor.name)
+    assert distance(np.concatenate(ours), np.concatenate(expected)) < 1e-8
+
+
+def test_several_losses_are_added_in_training_and_only_the_main_one_counts_in_evaluation():
+    net = Network("heads", (6,))
+    x = net.add("a", Linear(5), net.input)
+    side = net.add("side", Linear(3), x)
+    y = net.add("b", Linear(4), x)
+    net.finish(net.add("main", Linear(3), y), [(side, 0.5)]).allocate(dtype=np.float64)
+    images, labels = np.random.default_rng(0).normal(size=(4, 6)), np.array([0, 1, 2, 1])
+    both, _ = net.forward(images, labels, Step())
+    side_loss, main_loss = (
+        head.loss.loss(logits, labels, 4)[0] for head, logits in zip(net.heads, net.logits(images, Step()), strict=True)
+    )
+    assert both == pytest.approx(main_loss + 0.5 * side_loss)
+    side_layer = net.layers[1]
+    del side_layer.x
+    evaluated, _ = net.forward(images, labels, Step(training=False))
+    assert evaluated == pytest.approx(main_loss)
+    assert not hasattr(side_layer, "x")  # the side head was not computed
+    net.forward(images, labels, Step())
+    net.backward()
+    gradients = net.arena.gradients.copy()
+    for at in np.flatnonzero(gradients)[::7]:
+        kept, ends = net.arena.parameters[at], []
+        for h in (1e-6, -1e-6):
+            net.arena.parameters[at] = kept + h
+            ends.append(net.forward(images, labels, Step())[0])
+        net.arena.parameters[at] = kept
+        assert (ends[0] - ends[1]) / 2e-6 == pytest.approx(gradients[at], rel=1e-5, abs=1e-8)
+    with pytest.raises(UserError, match="as many classes as the main head"):
+        net.finish(y, [(side, 0.5)])
+
+
+def test_googlenet_is_the_net_of_the_public_trace():
+    trace, net = workload_from_spec("k80-googlenet"), build("googlenet")
+    assert [layer.name for layer in net.learnable] == [layer.name for layer in trace.layers]
+    for layer, traced in zip(net.learnable, trace.layers, strict=True):
+        assert sum(prod(tensor.shape) for tensor in layer.parameters) == traced.parameters
 
 
 def branching():
@@ -194,10 +276,6 @@ def test_mistakes_in_a_graph_are_named():
         net.add("pool", Flatten(), x)
     with pytest.raises(UserError, match="no layer has parameters"):
         net.finish(x)
-    y = net.add("fc", Linear(2), x)
-    net.add("other", Linear(2), x)
-    with pytest.raises(UserError, match="the layer added last"):
-        net.finish(y)
     with pytest.raises(UserError, match="did you mean 'resnet20'"):
         build("resnet-20")
     with pytest.raises(UserError, match="layer conv2 .Conv2d.: needs an input of at least"):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,8 +24,16 @@ class Node:
     shape: Shape
 
 
+class Head(NamedTuple):
+    """A loss at the node whose logits it takes, and its weight in the sum of losses."""
+
+    node: int
+    loss: SoftmaxCrossEntropy
+    weight: float
+
+
 class Network:
-    """A graph of layers that ends in a loss.
+    """A graph of layers that ends in one loss or several.
 
         net = Network("tiny", (28, 28, 1))
         x = net.add("flat", Flatten(), net.input)
@@ -45,7 +53,6 @@ class Network:
         self.layers: list[Layer] = []  # layer k makes node k + 1
         self.sources: list[tuple[int, ...]] = []
         self.shapes: list[Shape] = [self.input.shape]  # of node k, without the batch axis
-        self.loss = SoftmaxCrossEntropy()
         self.state: Array = None
 
     def add(self, name: str, layer: Layer, *inputs: Node) -> Node:
@@ -65,13 +72,26 @@ class Network:
             node = self.add(name, layer, node)
         return node
 
-    def finish(self, logits: Node) -> Network:
-        """Put the loss behind `logits` (classes,); the graph is then complete. Returns the network itself."""
-        self.loss.name = f"{self.name}/loss"
-        self.loss.connect(logits.shape)
-        if logits.index != len(self.layers):
-            raise UserError(f"network {self.name}: the logits must come from the layer added last")
+    def finish(
+        self, logits: Node, auxiliary: Sequence[tuple[Node, float]] = (), *, label_smoothing: float = 0.0
+    ) -> Network:
+        """Put the loss behind `logits` (classes,); the graph is then complete. Returns the network itself.
+
+        `auxiliary` heads are (logits, weight): in training their losses are added with their weights (GoogLeNet's).
+        """
+        self.heads: list[Head] = []
+        for node, weight in [*auxiliary, (logits, 1.0)]:
+            head = Head(node.index, SoftmaxCrossEntropy(label_smoothing), weight)
+            head.loss.name = f"{self.name}/loss{len(self.heads) + 1}"
+            head.loss.connect(node.shape)
+            head.loss.need(node.shape == logits.shape, f"as many classes as the main head, {logits.shape}", node.shape)
+            self.heads.append(head)
         self.classes = logits.shape[0]
+        # The nodes that the main head needs: evaluation computes no others.
+        self.main = {logits.index}
+        for place in reversed(range(logits.index)):
+            if place + 1 in self.main:
+                self.main.update(self.sources[place])
         self.learnable = [layer for layer in reversed(self.layers) if layer.parameters]
         if not self.learnable:
             raise UserError(f"network {self.name}: no layer has parameters, there is nothing to train")
@@ -105,35 +125,47 @@ class Network:
             view = self.state[start:end].reshape(tensor.shape)
             view[...] = xp.asarray(tensor.initial(np.random.default_rng(0), tensor.shape))
             setattr(layer, tensor.name, view)
-        for layer in [*self.layers, self.loss]:
+        for layer in [*self.layers, *(head.loss for head in self.heads)]:
             layer.kernels = self.kernels
         return self
 
-    def logits(self, images: Array, step: Step) -> Array:
-        """Forward without the loss: (batch, classes). `images` is (batch, *input shape)."""
+    def logits(self, images: Array, step: Step) -> list[Array]:
+        """Forward without the losses: (batch, classes) of each head, the main one last (and alone in evaluation).
+
+        `images` is (batch, *input shape).
+        """
         self._check_images(images)
+        wanted = [head.node for head in self.heads] if step.training else [self.heads[-1].node]
+        computed = [step.training or place + 1 in self.main for place in range(len(self.layers))]
         uses = [0] * (len(self.layers) + 1)  # outputs are dropped after their last use; a layer keeps what it needs
-        for sources in self.sources:
+        for sources, needed in zip(self.sources, computed, strict=True):
             for source in sources:
-                uses[source] += 1
+                uses[source] += needed
         values: dict[int, Array] = {0: images}
         for place, (layer, sources) in enumerate(zip(self.layers, self.sources, strict=True)):
+            if not computed[place]:
+                continue
             inputs = [values[source] for source in sources]
             values[place + 1] = layer.forward(inputs[0] if len(inputs) == 1 else inputs, step)
             for source in sources:
                 uses[source] -= 1
-                if not uses[source]:
+                if not uses[source] and source not in wanted:
                     values.pop(source, None)
-        return values[len(self.layers)]
+        return [values[node] for node in wanted]
 
     def forward(self, images: Array, labels: Array, step: Step, global_batch: int | None = None) -> tuple[float, int]:
-        """(this rank's share of the mean loss over the global batch, its number of right answers).
+        """(this rank's share of the mean loss over the global batch, the main head's number of right answers).
 
         `images` is (batch, *input shape) of the network's dtype, `labels` (batch,) of integers; `global_batch` is the
-        number of samples on all ranks (this batch alone by default).
+        number of samples on all ranks (this batch alone by default). In training the loss is the weighted sum of all
+        heads', in evaluation the main head's.
         """
         logits = self.logits(images, step)
-        return self.loss.loss(logits, labels, len(labels) if global_batch is None else global_batch)
+        total, correct = 0.0, 0
+        for head, values in zip(self.heads[-len(logits) :], logits, strict=True):
+            loss, correct = head.loss.loss(values, labels, len(labels) if global_batch is None else global_batch)
+            total += head.weight * loss
+        return total, correct
 
     def backward(self, on_gradient: Callable[[int], None] | None = None) -> None:
         """Write all gradients into the arena, last layer first.
@@ -141,7 +173,10 @@ class Network:
         `on_gradient(i)` is called as soon as the gradients of `learnable[i]` are written, before the layer's own
         input gradient is computed: i = 0, 1, 2, …
         """
-        gradients: dict[int, Array] = {len(self.layers): self.loss.gradient()}
+        gradients: dict[int, Array] = {}
+        for head in self.heads:
+            gradient = head.loss.gradient()
+            gradients[head.node] = gradient if head.weight == 1 else gradient * head.weight
         announced = 0
         for place in reversed(range(len(self.layers))):
             layer, sources = self.layers[place], self.sources[place]

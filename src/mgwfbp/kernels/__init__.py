@@ -39,19 +39,25 @@ class Kernels(Protocol):
     ) -> Array:
         """dL/dx, of shape `x_shape`."""
 
-    def max_pool(self, x: Array, kernel: Pair, stride: Pair, pad: Pair) -> Array:
-        """The largest value of each window; padding never wins."""
+    def max_pool(self, x: Array, kernel: Pair, stride: Pair, pad: Pair, size: Pair) -> Array:
+        """The largest value of each window, `size` windows in height and width; what is outside of x never wins."""
 
     def max_pool_gradient(self, x: Array, y: Array, dy: Array, kernel: Pair, stride: Pair, pad: Pair) -> Array:
         """dL/dx: each window's gradient goes to the first of its largest values."""
 
-    def average_pool(self, x: Array, kernel: Pair, stride: Pair, pad: Pair) -> Array:
-        """The mean of each window, zero padding included."""
+    def average_pool(self, x: Array, kernel: Pair, stride: Pair, pad: Pair, share: Array) -> Array:
+        """The sum of each window times `share` (height', width', 1), one over the elements that it counts."""
 
     def average_pool_gradient(
-        self, dy: Array, x_shape: tuple[int, ...], kernel: Pair, stride: Pair, pad: Pair
+        self, dy: Array, x_shape: tuple[int, ...], kernel: Pair, stride: Pair, pad: Pair, share: Array
     ) -> Array:
         """dL/dx of the mean."""
+
+    def lrn(self, x: Array, size: int, alpha: float, beta: float, k: float) -> tuple[Array, Array]:
+        """(y, scale): scale_c = k + alpha/size · Σ of x² over the `size` channels around c; y = x · scale^−beta."""
+
+    def lrn_gradient(self, x: Array, y: Array, scale: Array, dy: Array, size: int, alpha: float, beta: float) -> Array:
+        """dL/dx: dy · scale^−beta − 2·alpha·beta/size · x · Σ of dy·y/scale over the channels around."""
 
     def relu(self, x: Array) -> Array:
         """max(x, 0)."""

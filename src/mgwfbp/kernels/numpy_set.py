@@ -8,6 +8,7 @@ import numpy as np
 
 from mgwfbp.kernels import Array
 from mgwfbp.kernels.numpy_conv import conv2d, conv2d_input_gradient, conv2d_weight_gradient
+from mgwfbp.kernels.numpy_lrn import lrn, lrn_gradient
 from mgwfbp.kernels.numpy_pool import average_pool, average_pool_gradient, max_pool, max_pool_gradient
 
 __all__ = [
@@ -18,6 +19,8 @@ __all__ = [
     "conv2d",
     "conv2d_input_gradient",
     "conv2d_weight_gradient",
+    "lrn",
+    "lrn_gradient",
     "max_pool",
     "max_pool_gradient",
     "normalise",

@@ -1,16 +1,17 @@
 """The layers, each with an explicit forward and backward. No tape, no MPI."""
 
-from mgwfbp.layers.activation import Dropout, Flatten, ReLU
+from mgwfbp.layers.activation import Dropout, Flatten, PReLU, ReLU, Sigmoid, Softmax, Tanh
 from mgwfbp.layers.conv import Conv2d
-from mgwfbp.layers.initial import constant, he_normal, xavier_uniform
+from mgwfbp.layers.initial import constant, he_normal, normal, xavier_uniform
 from mgwfbp.layers.layer import Initial, Layer, Shape, Step, Tensor
 from mgwfbp.layers.linear import Linear
 from mgwfbp.layers.loss import SoftmaxCrossEntropy
 from mgwfbp.layers.merge import Add, Concat, PadShortcut
-from mgwfbp.layers.norm import BatchNorm2d
+from mgwfbp.layers.norm import LRN, BatchNorm2d
 from mgwfbp.layers.pool import AvgPool2d, GlobalAvgPool, MaxPool2d
 
 __all__ = [
+    "LRN",
     "Add",
     "AvgPool2d",
     "BatchNorm2d",
@@ -23,13 +24,18 @@ __all__ = [
     "Layer",
     "Linear",
     "MaxPool2d",
+    "PReLU",
     "PadShortcut",
     "ReLU",
     "Shape",
+    "Sigmoid",
+    "Softmax",
     "SoftmaxCrossEntropy",
     "Step",
+    "Tanh",
     "Tensor",
     "constant",
     "he_normal",
+    "normal",
     "xavier_uniform",
 ]

@@ -1,4 +1,4 @@
-"""Layers without parameters that change each element, or only the shape: ReLU, Dropout, Flatten."""
+"""Layers that change each element, or only the shape: ReLU, PReLU, Sigmoid, Tanh, Softmax, Dropout, Flatten."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from math import prod
 import numpy as np
 
 from mgwfbp.kernels import Array
-from mgwfbp.layers.layer import Layer, Shape, Step
+from mgwfbp.layers.initial import constant
+from mgwfbp.layers.layer import Layer, Shape, Step, Tensor
 
 
 class ReLU(Layer):
@@ -21,6 +22,72 @@ class ReLU(Layer):
     def backward_input(self, dy: Array) -> Array:
         """dx = dy where y > 0; at x = 0 the derivative is taken as 0."""
         return self.kernels.relu_gradient(self.y, dy)
+
+
+class PReLU(Layer):
+    """y = x where x > 0, else slope · x, with a trained slope for each channel (He et al. 2015); it starts at 0.25."""
+
+    slope: Array
+    d_slope: Array
+
+    def connect(self, *shapes: Shape) -> Shape:
+        """The shape stays; one slope a channel (the last axis)."""
+        self.parameters = [Tensor("slope", shapes[0][-1:], constant(0.25))]
+        return shapes[0]
+
+    def forward(self, x: Array, step: Step) -> Array:
+        """max(x, 0) + slope · min(x, 0)."""
+        self.negative = self.kernels.xp.minimum(x, 0)
+        return self.kernels.relu(x) + self.slope * self.negative
+
+    def backward_parameters(self, dy: Array) -> None:
+        """dslope = Σ dy · min(x, 0) over all axes but the channels."""
+        self.d_slope[...] = self.kernels.channel_sums(dy * self.negative)
+
+    def backward_input(self, dy: Array) -> Array:
+        """dx = dy where x ≥ 0, else slope · dy."""
+        below = self.negative < 0
+        return dy * ~below + dy * below * self.slope
+
+
+class Sigmoid(Layer):
+    """y = 1 / (1 + exp(−x)), written with tanh, which does not overflow."""
+
+    def forward(self, x: Array, step: Step) -> Array:
+        """½ + ½ · tanh(x/2)."""
+        self.y = 0.5 + 0.5 * self.kernels.xp.tanh(0.5 * x)
+        return self.y
+
+    def backward_input(self, dy: Array) -> Array:
+        """dx = dy · y · (1 − y)."""
+        return dy * self.y * (1 - self.y)
+
+
+class Tanh(Layer):
+    """y = tanh(x)."""
+
+    def forward(self, x: Array, step: Step) -> Array:
+        """tanh(x)."""
+        self.y = self.kernels.xp.tanh(x)
+        return self.y
+
+    def backward_input(self, dy: Array) -> Array:
+        """dx = dy · (1 − y²)."""
+        return dy * (1 - self.y * self.y)
+
+
+class Softmax(Layer):
+    """y = exp(x) / Σ exp(x) over the last axis. (The loss has its own: this is for nets that need one inside.)"""
+
+    def forward(self, x: Array, step: Step) -> Array:
+        """Subtract the maximum first, so that nothing overflows."""
+        self.y = self.kernels.xp.exp(x - x.max(axis=-1, keepdims=True))
+        self.y /= self.y.sum(axis=-1, keepdims=True)
+        return self.y
+
+    def backward_input(self, dy: Array) -> Array:
+        """dx = y · (dy − Σ dy · y)."""
+        return self.y * (dy - (dy * self.y).sum(axis=-1, keepdims=True))
 
 
 class Dropout(Layer):

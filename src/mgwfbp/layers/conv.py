@@ -12,7 +12,7 @@ class Conv2d(Layer):
 
     x is (batch, height, width, in), W (kernel height, kernel width, in / groups, out), b (out,). With `groups` > 1 the
     channels are split and each group of outputs sees its own group of inputs. `initial` is W's filler; He normal by
-    default.
+    default. b starts at `bias_value`.
     """
 
     weight: Array
@@ -30,9 +30,11 @@ class Conv2d(Layer):
         groups: int = 1,
         bias: bool = True,
         initial: Initial | None = None,
+        bias_value: float = 0.0,
     ) -> None:
         super().__init__()
-        self.out, self.groups, self.has_bias, self.initial = out, groups, bias, initial
+        self.out, self.groups, self.has_bias = out, groups, bias
+        self.initial, self.bias_value = initial, bias_value
         self.kernel, self.stride, self.pad = pair(kernel), pair(stride), pair(pad)
         least = min(out, groups, *self.kernel, *self.stride, *(pad + 1 for pad in self.pad))
         self.need(
@@ -55,7 +57,7 @@ class Conv2d(Layer):
         fan_in = w_shape[0] * w_shape[1] * w_shape[2]
         self.parameters = [Tensor("weight", w_shape, self.initial or he_normal(fan_in))]
         if self.has_bias:
-            self.parameters.append(Tensor("bias", (self.out,), constant(0.0)))
+            self.parameters.append(Tensor("bias", (self.out,), constant(self.bias_value)))
         return (*size, self.out)
 
     def forward(self, x: Array, step: Step) -> Array:

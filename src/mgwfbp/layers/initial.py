@@ -26,3 +26,8 @@ def xavier_uniform(fan_in: int) -> Initial:
         return rng.uniform(-sqrt(3.0 / fan_in), sqrt(3.0 / fan_in), shape)
 
     return draw
+
+
+def normal(std: float) -> Initial:
+    """Normal with standard deviation `std`: Caffe's "gaussian" filler."""
+    return lambda rng, shape: rng.normal(0.0, std, shape)

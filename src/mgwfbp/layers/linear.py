@@ -12,7 +12,8 @@ from mgwfbp.layers.layer import Initial, Layer, Shape, Step, Tensor
 class Linear(Layer):
     """y = x·W + b.
 
-    x is (batch, in), W (in, out), b (out,), y (batch, out). `initial` is W's filler; He normal by default.
+    x is (batch, in), W (in, out), b (out,), y (batch, out). `initial` is W's filler; He normal by default. b starts at
+    `bias_value`.
     """
 
     weight: Array
@@ -20,10 +21,9 @@ class Linear(Layer):
     bias: Array
     d_bias: Array
 
-    def __init__(self, out: int, *, initial: Initial | None = None) -> None:
+    def __init__(self, out: int, *, initial: Initial | None = None, bias_value: float = 0.0) -> None:
         super().__init__()
-        self.out = out
-        self.initial = initial
+        self.out, self.initial, self.bias_value = out, initial, bias_value
 
     def connect(self, *shapes: Shape) -> Shape:
         """(in,) → (out,)."""
@@ -32,7 +32,7 @@ class Linear(Layer):
         fan_in = shape[0]
         self.parameters = [
             Tensor("weight", (fan_in, self.out), self.initial or he_normal(fan_in)),
-            Tensor("bias", (self.out,), constant(0.0)),
+            Tensor("bias", (self.out,), constant(self.bias_value)),
         ]
         return (self.out,)
 

@@ -12,7 +12,14 @@ class SoftmaxCrossEntropy(Layer):
     So the sum of the ranks' losses is the mean over the global batch, and the sum of the ranks' gradients is that
     mean's gradient: the all-reduce only adds, and a short last batch, or one that does not divide by the ranks, needs
     no special case. (It also keeps messages small enough for float16.)
+
+    With `smoothing` s the target is 1 − s on the label plus s spread evenly over all classes (Szegedy et al. 2016).
     """
+
+    def __init__(self, smoothing: float = 0.0) -> None:
+        super().__init__()
+        self.need(0 <= smoothing < 1, "a smoothing of at least 0 and below 1", smoothing)
+        self.smoothing = smoothing
 
     def connect(self, *shapes: Shape) -> Shape:
         """(classes,) → ()."""
@@ -27,10 +34,18 @@ class SoftmaxCrossEntropy(Layer):
         """
         losses, self.probabilities = self.kernels.softmax_cross_entropy(logits, labels)
         self.labels, self.global_batch = labels, global_batch
-        return float(losses.sum()) / global_batch, int((logits.argmax(axis=1) == labels).sum())
+        total = float(losses.sum())
+        if self.smoothing:
+            # −log p of class c is the label's plus (logit of the label − logit of c): on average over the classes
+            picked = logits[self.kernels.xp.arange(len(labels)), labels]
+            total += self.smoothing * float((picked - logits.mean(axis=1)).sum())
+        return total / global_batch, int((logits.argmax(axis=1) == labels).sum())
 
     def gradient(self) -> Array:
-        """dL/dlogits = (softmax(x) − one-hot(label)) / global batch."""
+        """dL/dlogits = (softmax(x) − target) / global batch."""
         d_logits = self.probabilities / self.global_batch
-        d_logits[self.kernels.xp.arange(len(self.labels)), self.labels] -= 1.0 / self.global_batch
+        hit = (1.0 - self.smoothing) / self.global_batch
+        d_logits[self.kernels.xp.arange(len(self.labels)), self.labels] -= hit
+        if self.smoothing:
+            d_logits -= self.smoothing / (self.global_batch * d_logits.shape[1])
         return d_logits

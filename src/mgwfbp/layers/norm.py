@@ -1,4 +1,4 @@
-"""Batch normalisation."""
+"""Normalisation: by the batch's statistics, and by the neighbouring channels."""
 
 from __future__ import annotations
 
@@ -62,3 +62,25 @@ class BatchNorm2d(Layer):
         scale = self.gamma * self.inverse_std
         count = dy.size // dy.shape[-1]
         return self.kernels.normalise_gradient(dy, self.normalised, scale, self.sum_dy / count, self.sum_dy_x / count)
+
+
+class LRN(Layer):
+    """Local response normalisation across channels, Caffe's (Krizhevsky et al. 2012).
+
+    y_c = x_c / (k + alpha/size · Σ of x² over the `size` channels around c)^beta; x is (batch, height, width, c).
+    """
+
+    def __init__(self, size: int = 5, *, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
+        super().__init__()
+        self.need(size >= 1 and size % 2 == 1, "an odd number of channels", size)
+        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
+
+    def forward(self, x: Array, step: Step) -> Array:
+        """Divide by a power of the neighbourhood's mean square."""
+        self.x = x
+        self.y, self.scale = self.kernels.lrn(x, self.size, self.alpha, self.beta, self.k)
+        return self.y
+
+    def backward_input(self, dy: Array) -> Array:
+        """Through x itself, and through each neighbourhood that holds it."""
+        return self.kernels.lrn_gradient(self.x, self.y, self.scale, dy, self.size, self.alpha, self.beta)
