@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import os
 
+# The reference set, unless a test asks for the other: its compiled loops cost every process a second to load.
+os.environ.setdefault("MGWFBP_KERNELS", "numpy")
+
 import pytest
 from hypothesis import settings
 
@@ -16,3 +19,14 @@ def _one_blas_thread():
 
     with threadpool_limits(1):
         yield
+
+
+@pytest.fixture(params=["numpy", "fast"])
+def kernels(request):
+    """Both kernel sets, one after the other."""
+    from mgwfbp.kernels import kernel_set
+
+    found = kernel_set(request.param)
+    if found.name != request.param:
+        pytest.skip("the fast kernels cannot be loaded here")
+    return found

@@ -55,6 +55,7 @@ chrome://tracing or ui.perfetto.dev) and summary.json.
 @option("--log-every", default=DEFAULT.log_every, help="Iterations between two progress lines.")
 @option("--timeline-iterations", default=DEFAULT.timeline_iterations, help="Planned iterations in timeline.json.")
 @option("--threads", type=int, help="BLAS threads a rank.  [default: cores ÷ ranks on this machine]")
+@option("--kernels", metavar="SET", help="numpy or fast.  [default: fast where it is installed]")
 def command(**options: Any) -> None:
     """Train MODEL on all ranks."""
     config = Config(**options)

@@ -6,8 +6,16 @@ channels) and of one floating dtype; convolution weights are HWIO: (kernel heigh
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, Protocol
+
+from threadpoolctl import threadpool_limits
 
 from mgwfbp.errors import unknown_name
 
@@ -26,6 +34,7 @@ def positions(size: int, kernel: int, stride: int, pad: int) -> int:
 class Kernels(Protocol):
     """What a kernel set provides. `xp` is the array module. Gradients are written into the `out` views given."""
 
+    name: str
     xp: ModuleType
 
     def conv2d(self, x: Array, weight: Array, bias: Array | None, stride: Pair, pad: Pair, groups: int) -> Array:
@@ -71,14 +80,30 @@ class Kernels(Protocol):
     def channel_moments(self, x: Array) -> tuple[Array, Array]:
         """Mean and (biased) variance over all axes but the last."""
 
-    def normalise(self, x: Array, mean: Array, inverse_std: Array) -> Array:
-        """(x − mean) · inverse_std, each channel its own."""
+    def batch_norm(self, x: Array, mean: Array, inverse_std: Array, gamma: Array, beta: Array, relu: bool) -> Array:
+        """gamma · x̂ + beta with x̂ = (x − mean) · inverse_std, each channel its own; max(…, 0) of it with `relu`."""
 
-    def scale_and_shift(self, x: Array, scale: Array, shift: Array) -> Array:
-        """x · scale + shift, each channel its own."""
+    def batch_norm_sums(
+        self, x: Array, y: Array, dy: Array, mean: Array, inverse_std: Array, relu: bool
+    ) -> tuple[Array, Array]:
+        """(Σ dy, Σ dy·x̂) over all axes but the last; with `relu` dy counts only where y > 0."""
 
-    def normalise_gradient(self, dy: Array, normalised: Array, scale: Array, mean_dy: Array, mean_dy_x: Array) -> Array:
-        """scale · (dy − mean_dy − normalised · mean_dy_x), each channel its own."""
+    def batch_norm_gradient(
+        self,
+        x: Array,
+        y: Array,
+        dy: Array,
+        mean: Array,
+        inverse_std: Array,
+        scale: Array,
+        mean_dy: Array,
+        mean_dy_x: Array,
+        relu: bool,
+    ) -> Array:
+        """scale · (dy − mean_dy − x̂ · mean_dy_x), each channel its own; with `relu` dy counts only where y > 0."""
+
+    def add(self, a: Array, b: Array, relu: bool) -> Array:
+        """a + b; max(…, 0) of it with `relu`."""
 
     def softmax_cross_entropy(self, logits: Array, labels: Array) -> tuple[Array, Array]:
         """(losses of the rows, probabilities): −log softmax(logits)[label], and the softmax."""
@@ -89,10 +114,46 @@ class Kernels(Protocol):
         """In place: v ← momentum·v + lr·(g + weight_decay·w); w ← w − v (Nesterov: the step momentum·v looks ahead)."""
 
 
-def kernel_set(name: str = "numpy") -> Kernels:
-    """The kernel set called `name`. Raises UserError for an unknown one."""
-    from mgwfbp.kernels import numpy_set
+def kernel_set(name: str | None = None) -> Kernels:
+    """The kernel set called `name`: numpy or fast; by default MGWFBP_KERNELS, else fast if it is installed.
 
-    if name != "numpy":
-        raise unknown_name("kernel set", name, ["numpy"])
-    return numpy_set
+    A fast set that was asked for or is installed but cannot be loaded is replaced by NumPy, and one line on stderr says
+    why. Raises UserError for an unknown name.
+    """
+    from mgwfbp.kernels import numpy_set
+    from mgwfbp.kernels.memory import keep_freed_memory
+
+    keep_freed_memory()
+    wanted = name or os.environ.get("MGWFBP_KERNELS") or None
+    if wanted not in (None, "numpy", "fast"):
+        raise unknown_name("kernel set", wanted, ["fast", "numpy"])
+    if wanted == "numpy" or (wanted is None and find_spec("numba") is None):
+        return numpy_set
+    try:
+        from mgwfbp.kernels import fast_set
+
+        fast_set.load()
+    except (ImportError, OSError, RuntimeError, AttributeError) as error:
+        _say_once(f"mgwfbp: the fast kernels cannot be loaded ({error}); using NumPy, pip install 'mgwfbp[fast]'")
+        return numpy_set
+    return fast_set
+
+
+@cache
+def _say_once(text: str) -> None:
+    sys.stderr.write(text + "\n")
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Let BLAS, OpenMP and numba use `count` threads for as long as this lasts; load the kernel set before."""
+    numba = sys.modules.get("numba")
+    with threadpool_limits(count):
+        if numba is not None:
+            before = numba.get_num_threads()
+            numba.set_num_threads(min(count, numba.config.NUMBA_NUM_THREADS))
+        try:
+            yield
+        finally:
+            if numba is not None:
+                numba.set_num_threads(before)

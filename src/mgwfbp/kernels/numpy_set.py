@@ -12,8 +12,12 @@ from mgwfbp.kernels.numpy_lrn import lrn, lrn_gradient
 from mgwfbp.kernels.numpy_pool import average_pool, average_pool_gradient, max_pool, max_pool_gradient
 
 __all__ = [
+    "add",
     "average_pool",
     "average_pool_gradient",
+    "batch_norm",
+    "batch_norm_gradient",
+    "batch_norm_sums",
     "channel_moments",
     "channel_sums",
     "conv2d",
@@ -23,16 +27,15 @@ __all__ = [
     "lrn_gradient",
     "max_pool",
     "max_pool_gradient",
-    "normalise",
-    "normalise_gradient",
+    "name",
     "relu",
     "relu_gradient",
-    "scale_and_shift",
     "sgd_update",
     "softmax_cross_entropy",
     "xp",
 ]
 
+name = "numpy"
 xp = np
 
 SUM_ROWS = 256  # one running float32 sum over all rows gave BatchNorm gradients off by 7e-3
@@ -84,30 +87,59 @@ def channel_moments(x: Array) -> tuple[Array, Array]:
     return mean, channel_sums(centred.reshape(x.shape)) / count
 
 
-def normalise(x: Array, mean: Array, inverse_std: Array) -> Array:
-    """(x − mean) · inverse_std."""
+def _normalised(x: Array, mean: Array, inverse_std: Array) -> Array:
+    """x̂ in the widened shape. It is made again where it is needed: memory costs more than the arithmetic."""
     wide = _wide(x)
     result = wide - _tiled(mean, wide)
     result *= _tiled(inverse_std, wide)
-    return result.reshape(x.shape)
+    return result
 
 
-def scale_and_shift(x: Array, scale: Array, shift: Array) -> Array:
-    """x · scale + shift."""
+def batch_norm(x: Array, mean: Array, inverse_std: Array, gamma: Array, beta: Array, relu: bool) -> Array:
+    """gamma · x̂ + beta, and max(…, 0) of it."""
     wide = _wide(x)
-    result = wide * _tiled(scale, wide)
-    result += _tiled(shift, wide)
+    scale = gamma * inverse_std
+    result = wide - _tiled(mean, wide)
+    result *= _tiled(scale, wide)
+    result += _tiled(beta, wide)
+    if relu:
+        np.maximum(result, 0, out=result)
     return result.reshape(x.shape)
 
 
-def normalise_gradient(dy: Array, normalised: Array, scale: Array, mean_dy: Array, mean_dy_x: Array) -> Array:
-    """scale · (dy − mean_dy − normalised · mean_dy_x)."""
-    dy_wide, x_wide = _wide(dy), _wide(normalised)
-    result = x_wide * _tiled(mean_dy_x, x_wide)
-    np.subtract(dy_wide, result, out=result)
+def batch_norm_sums(x: Array, y: Array, dy: Array, mean: Array, inverse_std: Array, relu: bool) -> tuple[Array, Array]:
+    """(Σ dy, Σ dy·x̂)."""
+    dy = relu_gradient(y, dy) if relu else dy
+    normalised = _normalised(x, mean, inverse_std)
+    normalised *= dy.reshape(normalised.shape)
+    return channel_sums(dy), channel_sums(normalised.reshape(x.shape))
+
+
+def batch_norm_gradient(
+    x: Array,
+    y: Array,
+    dy: Array,
+    mean: Array,
+    inverse_std: Array,
+    scale: Array,
+    mean_dy: Array,
+    mean_dy_x: Array,
+    relu: bool,
+) -> Array:
+    """scale · (dy − mean_dy − x̂ · mean_dy_x)."""
+    dy = relu_gradient(y, dy) if relu else dy
+    result = _normalised(x, mean, inverse_std)
+    result *= _tiled(mean_dy_x, result)
+    np.subtract(dy.reshape(result.shape), result, out=result)
     result -= _tiled(mean_dy, result)
     result *= _tiled(scale, result)
-    return result.reshape(dy.shape)
+    return result.reshape(x.shape)
+
+
+def add(a: Array, b: Array, relu: bool) -> Array:
+    """a + b, and max(…, 0) of it."""
+    y = a + b
+    return np.maximum(y, 0, out=y) if relu else y
 
 
 def softmax_cross_entropy(logits: Array, labels: Array) -> tuple[Array, Array]:

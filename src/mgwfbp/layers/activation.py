@@ -14,14 +14,16 @@ from mgwfbp.layers.layer import Layer, Shape, Step, Tensor
 class ReLU(Layer):
     """y = max(x, 0)."""
 
+    fused = False  # set where the layer before does this one's work (fusion.py)
+
     def forward(self, x: Array, step: Step) -> Array:
         """max(x, 0)."""
-        self.y = self.kernels.relu(x)
+        self.y = x if self.fused else self.kernels.relu(x)
         return self.y
 
     def backward_input(self, dy: Array) -> Array:
         """dx = dy where y > 0; at x = 0 the derivative is taken as 0."""
-        return self.kernels.relu_gradient(self.y, dy)
+        return dy if self.fused else self.kernels.relu_gradient(self.y, dy)
 
 
 class PReLU(Layer):

@@ -9,6 +9,8 @@ from mgwfbp.layers.layer import Layer, Shape, Step
 class Add(Layer):
     """y = x₁ + x₂ + …: the end of a residual block. All inputs have one shape."""
 
+    relu = False  # set where a ReLU follows and was fused into this layer (fusion.py)
+
     def connect(self, *shapes: Shape) -> Shape:
         """Equal shapes → the same shape."""
         self.need(len(shapes) >= 2 and len(set(shapes)) == 1, "two or more inputs of equal shape", list(shapes))
@@ -17,14 +19,15 @@ class Add(Layer):
 
     def forward(self, x: Array, step: Step) -> Array:
         """The sum of the inputs in the list `x`."""
-        y = x[0] + x[1]
-        for more in x[2:]:
-            y += more
+        y = x[0]
+        for place, more in enumerate(x[1:], start=2):
+            y = self.kernels.add(y, more, self.relu and place == self.inputs)
+        self.y = y
         return y
 
     def backward_input(self, dy: Array) -> list[Array]:
         """dy, to every input."""
-        return [dy] * self.inputs
+        return [self.kernels.relu_gradient(self.y, dy) if self.relu else dy] * self.inputs
 
 
 class Concat(Layer):

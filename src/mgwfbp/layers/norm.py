@@ -34,24 +34,28 @@ class BatchNorm2d(Layer):
         self.state = [Tensor("running_mean", channels, constant(0.0)), Tensor("running_var", channels, constant(1.0))]
         return shape
 
+    relu = False  # set where a ReLU follows and was fused into this layer (fusion.py)
+
     def forward(self, x: Array, step: Step) -> Array:
         """Normalise by the batch's statistics in training, by the running ones otherwise."""
         k = self.kernels
         if step.training:
-            mean, variance = k.channel_moments(x)
+            self.mean, variance = k.channel_moments(x)
             count = x.size // x.shape[-1]
-            self.running_mean += self.momentum * (mean - self.running_mean)
+            self.running_mean += self.momentum * (self.mean - self.running_mean)
             self.running_var += self.momentum * (variance * (count / max(1, count - 1)) - self.running_var)
         else:
-            mean, variance = self.running_mean, self.running_var
+            self.mean, variance = self.running_mean, self.running_var
         self.inverse_std = 1.0 / k.xp.sqrt(variance + self.epsilon)
-        self.normalised = k.normalise(x, mean, self.inverse_std)
-        return k.scale_and_shift(self.normalised, self.gamma, self.beta)
+        self.x = x
+        self.y = k.batch_norm(x, self.mean, self.inverse_std, self.gamma, self.beta, self.relu)
+        return self.y
 
     def backward_parameters(self, dy: Array) -> None:
         """dγ = Σ dy·x̂, dβ = Σ dy, over all axes but the channels; x̂ is the normalised x."""
-        self.sum_dy_x = self.kernels.channel_sums(dy * self.normalised)
-        self.sum_dy = self.kernels.channel_sums(dy)
+        self.sum_dy, self.sum_dy_x = self.kernels.batch_norm_sums(
+            self.x, self.y, dy, self.mean, self.inverse_std, self.relu
+        )
         self.d_gamma[...], self.d_beta[...] = self.sum_dy_x, self.sum_dy
 
     def backward_input(self, dy: Array) -> Array:
@@ -59,9 +63,11 @@ class BatchNorm2d(Layer):
 
         Not from the gradient views: by now the comm thread may be adding the other ranks' sums into them.
         """
-        scale = self.gamma * self.inverse_std
-        count = dy.size // dy.shape[-1]
-        return self.kernels.normalise_gradient(dy, self.normalised, scale, self.sum_dy / count, self.sum_dy_x / count)
+        scale, count = self.gamma * self.inverse_std, dy.size // dy.shape[-1]
+        means = self.sum_dy / count, self.sum_dy_x / count
+        return self.kernels.batch_norm_gradient(
+            self.x, self.y, dy, self.mean, self.inverse_std, scale, *means, self.relu
+        )
 
 
 class LRN(Layer):

@@ -18,7 +18,7 @@ class Config:
     their number. `iterations` ends the run before its `epochs` are over. `shift` and `flip` augment the training
     images. `profile_iterations` run unmerged before the plan; `log_every` is how many iterations pass between two
     progress lines; `timeline_iterations` is how many planned iterations the timeline shows; `threads` are BLAS threads
-    a rank (the rank's share of the cores by default).
+    a rank (the rank's share of the cores by default), `kernels` the kernel set (the fastest that is installed).
     """
 
     model: str
@@ -43,6 +43,7 @@ class Config:
     log_every: int = 20
     timeline_iterations: int = 20
     threads: int | None = None
+    kernels: str | None = None
 
     def __post_init__(self) -> None:
         at_least = {

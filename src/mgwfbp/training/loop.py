@@ -7,10 +7,10 @@ from math import ceil
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from mgwfbp.comm import World, measure_all_reduce, open_comm
 from mgwfbp.data import Share, shares
+from mgwfbp.kernels import Kernels, threads
 from mgwfbp.layers import Step
 from mgwfbp.schedule import unmerged
 from mgwfbp.training.batches import batches
@@ -22,7 +22,7 @@ from mgwfbp.training.optimizer import SGD
 from mgwfbp.training.planning import Plan, make_plan
 from mgwfbp.training.record import Record
 from mgwfbp.training.report import Reporter
-from mgwfbp.training.start import same_start
+from mgwfbp.training.start import load_kernels, same_start
 
 
 def train(config: Config, world: World | None = None) -> dict[str, Any]:
@@ -31,13 +31,16 @@ def train(config: Config, world: World | None = None) -> dict[str, Any]:
     Collective. Raises UserError, on all ranks alike, for what the user can mend.
     """
     world = world or World()
+    kernels = load_kernels(
+        world, config.kernels
+    )  # before the threads are set: only libraries that are loaded can be told
     # NumPy's overflow warnings would say on every rank, line by line, what the check of the loss says once.
-    with threadpool_limits(config.threads or world.threads), np.errstate(over="ignore", invalid="ignore"):
-        return _train(config, world)
+    with threads(config.threads or world.threads), np.errstate(over="ignore", invalid="ignore"):
+        return _train(config, world, kernels)
 
 
-def _train(config: Config, world: World) -> dict[str, Any]:
-    network, data, global_batch, folder = same_start(config, world)
+def _train(config: Config, world: World, kernels: Kernels) -> dict[str, Any]:
+    network, data, global_batch, folder = same_start(config, world, kernels)
     samples = len(data.train_labels)
     iterations = config.total_iterations(samples, global_batch)
     optimizer = SGD(

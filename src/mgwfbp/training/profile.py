@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from mgwfbp.comm import World, agree, open_comm, poll_interval_s
 from mgwfbp.data import Share, load, slice_of_rank
+from mgwfbp.fusion import fuse_relu
+from mgwfbp.kernels import threads
 from mgwfbp.layers import Step
 from mgwfbp.measure.profiler import workload_from_times
 from mgwfbp.models import build
@@ -14,22 +15,24 @@ from mgwfbp.schedule import Workload, unmerged
 from mgwfbp.training.batches import batches
 from mgwfbp.training.iteration import run_iteration
 from mgwfbp.training.optimizer import SGD
+from mgwfbp.training.start import load_kernels
 
 
 def profile(
-    world: World, model: str, batch_size: int, iterations: int, seed: int = 1, threads: int | None = None
+    world: World, model: str, batch_size: int, iterations: int, seed: int = 1, count: int | None = None
 ) -> Workload:
     """The workload of `model` at `batch_size` a rank, from `iterations` unmerged iterations after one to warm up.
 
     Collective. The iterations are real ones, messages included, on synthetic images with a learning rate of 0.
     """
-    with threadpool_limits(threads or world.threads):
+    kernels = load_kernels(world, None)
+    with threads(count or world.threads):
         with world.together():
             poll_interval_s()
-            network = build(model).allocate(seed=seed)
+            network = fuse_relu(build(model)).allocate(seed=seed, kernels=kernels)
             shape = "x".join(str(size) for size in network.input.shape)
             data = load(f"synthetic:{shape}x{network.classes}", seed=seed)
-        options = [f"batch_size={batch_size}", f"iterations={iterations}", f"seed={seed}"]
+        options = [f"batch_size={batch_size}", f"iterations={iterations}", f"seed={seed}", f"kernel set {kernels.name}"]
         agree(world.comm, "model or options", [network.name, *network.arena.description(), *options])
         comm = open_comm(world, network.arena)
         optimizer = SGD(network.arena, network.kernels, lr=0.0)

@@ -55,9 +55,10 @@ class Reporter:
     ) -> None:
         """What is about to be trained, and the network that was measured."""
         arena = network.arena
+        threads = config.threads or world.threads
         self.line(
             f"{config.model}: {sum(arena.layer_parameters):,} parameters in {len(arena.names)} layers, {config.data}, "
-            f"{world.size} rank{'s' * (world.size > 1)} × {config.threads or world.threads} threads, "
+            f"{world.size} rank{'s' * (world.size > 1)} × {threads} threads, {network.kernels.name} kernels, "
             f"global batch {global_batch}, {self.iterations} iterations"
         )
         if all_reduce:

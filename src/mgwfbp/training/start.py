@@ -8,6 +8,8 @@ import mgwfbp
 from mgwfbp.comm import World, agree, poll_interval_s
 from mgwfbp.data import Dataset, load
 from mgwfbp.errors import UserError
+from mgwfbp.fusion import fuse_relu
+from mgwfbp.kernels import Kernels, kernel_set
 from mgwfbp.models import build
 from mgwfbp.network import Network
 from mgwfbp.schedule import find_policy
@@ -16,7 +18,7 @@ from mgwfbp.training.lr import check_lr
 from mgwfbp.training.run_folder import RunFolder
 
 # Where files lie and how many threads work may differ from node to node; what is computed may not.
-LOCAL_OPTIONS = ("out", "data_dir", "overwrite", "threads")
+LOCAL_OPTIONS = ("out", "data_dir", "overwrite", "threads", "kernels")
 
 
 class Start(NamedTuple):
@@ -28,7 +30,18 @@ class Start(NamedTuple):
     folder: RunFolder | None
 
 
-def same_start(config: Config, world: World) -> Start:
+def load_kernels(world: World, name: str | None) -> Kernels:
+    """The kernel set `name`, loaded by one rank of each machine first: it compiles, the others read what it cached."""
+    kernels = None
+    for turn in (True, False):
+        with world.together():
+            if (world.local_rank == 0) == turn:
+                kernels = kernel_set(name)
+    assert kernels is not None
+    return kernels
+
+
+def same_start(config: Config, world: World, kernels: Kernels) -> Start:
     """Load the data, build the net, compare the ranks, make the run folder, broadcast the weights. Collective.
 
     Raises UserError on all ranks if one cannot start, or if ranks differ in their options, version or model: then
@@ -43,15 +56,23 @@ def same_start(config: Config, world: World) -> Start:
             raise UserError(f"--shift {config.shift} moves images of {data.shape} out of sight; use less")
         global_batch = min(global_batch, len(data.train_labels))
         check_lr(config.lr_policy, config.lr, config.total_iterations(len(data.train_labels), global_batch))
-        network = build(config.model, data.shape, data.classes).allocate(seed=config.seed)
+        network = build(config.model, data.shape, data.classes)
+        fuse_relu(network).allocate(seed=config.seed, kernels=kernels)
     options = [f"{name}={value}" for name, value in config.to_dict().items() if name not in LOCAL_OPTIONS]
     model = [f"network {network.name}", *network.arena.description()]
-    agree(world.comm, "model, options or version", [*model, *options, f"mgwfbp {mgwfbp.__version__}"])
+    agree(
+        world.comm,
+        "model, options or version",
+        [*model, *options, f"kernel set {kernels.name}", f"mgwfbp {mgwfbp.__version__}"],
+    )
     folder = None
     with world.together():
         if world.rank == 0:
             folder = RunFolder(config.out, config.model, config.overwrite)
             threads = config.threads or world.threads
-            folder.write("config.json", {**config.to_dict(), "world_size": world.size, "threads": threads})
+            folder.write(
+                "config.json",
+                {**config.to_dict(), "world_size": world.size, "threads": threads, "kernels": kernels.name},
+            )
     world.comm.Bcast(network.arena.parameters, root=0)
     return Start(network, data, global_batch, folder)

@@ -1,0 +1,266 @@
+"""The fast CPU kernel set: convolutions by oneDNN, element-wise passes fused by numba. float32; the rest is NumPy's.
+
+Implements `Kernels`. Arrays are looked at as (rows, channels); the loops run over rows, the inner one over channels,
+which is contiguous, so that the compiler vectorises it. Sums go in blocks of 256 rows in float32 and over the blocks in
+float64: one running float32 sum over all rows gave gradients off by 7e-3. Threads are numba's and oneDNN's own.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numba
+import numpy as np
+
+from mgwfbp.kernels import Array, Pair, numpy_set, onednn
+from mgwfbp.kernels.numpy_set import (
+    average_pool,
+    average_pool_gradient,
+    channel_sums,
+    lrn,
+    lrn_gradient,
+    max_pool,
+    max_pool_gradient,
+    softmax_cross_entropy,
+)
+
+__all__ = [
+    "add",
+    "average_pool",
+    "average_pool_gradient",
+    "batch_norm",
+    "batch_norm_gradient",
+    "batch_norm_sums",
+    "channel_moments",
+    "channel_sums",
+    "conv2d",
+    "conv2d_input_gradient",
+    "conv2d_weight_gradient",
+    "load",
+    "lrn",
+    "lrn_gradient",
+    "max_pool",
+    "max_pool_gradient",
+    "name",
+    "relu",
+    "relu_gradient",
+    "sgd_update",
+    "softmax_cross_entropy",
+    "xp",
+]
+
+name = "fast"
+xp = np
+
+BLOCK = 256
+compiled: Any = numba.njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"}, parallel=True)
+
+
+@cache
+def load() -> None:
+    """Load oneDNN and compile every loop (or read it from numba's cache). Raises OSError or RuntimeError."""
+    onednn.onednn()
+    x = np.ones((2, 3, 4, 8), np.float32)
+    channel = np.ones(8, np.float32)
+    channel_moments(x)
+    y = batch_norm(x, channel, channel, channel, channel, True)
+    batch_norm_sums(x, y, x, channel, channel, True)
+    batch_norm_gradient(x, y, x, channel, channel, channel, channel, channel, True)
+    relu_gradient(relu(x), add(x, x, True))
+    sgd_update(x.ravel(), y.ravel(), x.ravel(), 0.1, 0.9, 0.1, True)
+
+
+def _rows(x: Array) -> Array:
+    """`x` as a contiguous (rows, channels) array."""
+    return np.ascontiguousarray(x).reshape(-1, x.shape[-1])
+
+
+def _fits(*arrays: Array) -> bool:
+    """Whether the compiled loops are for these arrays: float32, and not empty."""
+    return all(array.dtype == np.float32 and array.size for array in arrays)
+
+
+def conv2d(x: Array, weight: Array, bias: Array | None, stride: Pair, pad: Pair, groups: int) -> Array:
+    """As `Kernels.conv2d`."""
+    chosen = onednn if _fits(x, weight) else numpy_set
+    return chosen.conv2d(x, weight, bias, stride, pad, groups)
+
+
+def conv2d_input_gradient(
+    dy: Array, weight: Array, x_shape: tuple[int, ...], stride: Pair, pad: Pair, groups: int
+) -> Array:
+    """As `Kernels.conv2d_input_gradient`."""
+    chosen = onednn if _fits(dy, weight) else numpy_set
+    return chosen.conv2d_input_gradient(dy, weight, x_shape, stride, pad, groups)
+
+
+def conv2d_weight_gradient(x: Array, dy: Array, out: Array, stride: Pair, pad: Pair, groups: int) -> None:
+    """As `Kernels.conv2d_weight_gradient`."""
+    chosen = onednn if _fits(x, dy) else numpy_set
+    chosen.conv2d_weight_gradient(x, dy, out, stride, pad, groups)
+
+
+@compiled
+def _moments(x):  # type: ignore[no-untyped-def]
+    rows, channels = x.shape
+    blocks = (rows + BLOCK - 1) // BLOCK
+    parts = np.empty((blocks, channels), np.float32)
+    for block in numba.prange(blocks):
+        part = np.zeros(channels, np.float32)
+        for row in range(block * BLOCK, min(rows, (block + 1) * BLOCK)):
+            for c in range(channels):
+                part[c] += x[row, c]
+        parts[block] = part
+    mean = np.zeros(channels, np.float64)
+    for block in range(blocks):
+        mean += parts[block]
+    mean /= rows
+    centre = mean.astype(np.float32)
+    for block in numba.prange(blocks):
+        part = np.zeros(channels, np.float32)
+        for row in range(block * BLOCK, min(rows, (block + 1) * BLOCK)):
+            for c in range(channels):
+                d = x[row, c] - centre[c]
+                part[c] += d * d
+        parts[block] = part
+    variance = np.zeros(channels, np.float64)
+    for block in range(blocks):
+        variance += parts[block]
+    return centre, (variance / rows).astype(np.float32)
+
+
+def channel_moments(x: Array) -> tuple[Array, Array]:
+    """As `Kernels.channel_moments`."""
+    return _moments(_rows(x)) if _fits(x) else numpy_set.channel_moments(x)
+
+
+@compiled
+def _batch_norm(x, scale, shift, floor, y):  # type: ignore[no-untyped-def]
+    rows, channels = x.shape
+    for block in numba.prange((rows + BLOCK - 1) // BLOCK):
+        for row in range(block * BLOCK, min(rows, (block + 1) * BLOCK)):
+            for c in range(channels):
+                y[row, c] = max(x[row, c] * scale[c] + shift[c], floor)
+
+
+def batch_norm(x: Array, mean: Array, inverse_std: Array, gamma: Array, beta: Array, relu: bool) -> Array:
+    """As `Kernels.batch_norm`."""
+    if not _fits(x):
+        return numpy_set.batch_norm(x, mean, inverse_std, gamma, beta, relu)
+    scale = gamma * inverse_std
+    y = np.empty(x.shape, np.float32)
+    floor = np.float32(0 if relu else -np.inf)
+    _batch_norm(_rows(x), scale, beta - mean * scale, floor, y.reshape(-1, x.shape[-1]))
+    return y
+
+
+@compiled
+def _batch_norm_sums(x, y, dy, mean, inverse_std, relu):  # type: ignore[no-untyped-def]
+    rows, channels = x.shape
+    blocks = (rows + BLOCK - 1) // BLOCK
+    parts = np.empty((blocks, 2, channels), np.float32)
+    for block in numba.prange(blocks):
+        sums, products = np.zeros(channels, np.float32), np.zeros(channels, np.float32)
+        for row in range(block * BLOCK, min(rows, (block + 1) * BLOCK)):
+            for c in range(channels):
+                d = dy[row, c] if not relu or y[row, c] > 0 else np.float32(0)
+                sums[c] += d
+                products[c] += d * (x[row, c] - mean[c])
+        parts[block, 0] = sums
+        parts[block, 1] = products
+    total = np.zeros((2, channels), np.float64)
+    for block in range(blocks):
+        total += parts[block]
+    return total[0].astype(np.float32), (total[1] * inverse_std).astype(np.float32)
+
+
+def batch_norm_sums(x: Array, y: Array, dy: Array, mean: Array, inverse_std: Array, relu: bool) -> tuple[Array, Array]:
+    """As `Kernels.batch_norm_sums`."""
+    if not _fits(x, dy):
+        return numpy_set.batch_norm_sums(x, y, dy, mean, inverse_std, relu)
+    return _batch_norm_sums(_rows(x), _rows(y), _rows(dy), mean, inverse_std, relu)
+
+
+@compiled
+def _batch_norm_gradient(x, y, dy, mean, scale, mean_dy, slope, relu, dx):  # type: ignore[no-untyped-def]
+    rows, channels = x.shape
+    for block in numba.prange((rows + BLOCK - 1) // BLOCK):
+        for row in range(block * BLOCK, min(rows, (block + 1) * BLOCK)):
+            for c in range(channels):
+                d = dy[row, c] if not relu or y[row, c] > 0 else np.float32(0)
+                dx[row, c] = scale[c] * (d - mean_dy[c] - (x[row, c] - mean[c]) * slope[c])
+
+
+def batch_norm_gradient(
+    x: Array,
+    y: Array,
+    dy: Array,
+    mean: Array,
+    inverse_std: Array,
+    scale: Array,
+    mean_dy: Array,
+    mean_dy_x: Array,
+    relu: bool,
+) -> Array:
+    """As `Kernels.batch_norm_gradient`."""
+    if not _fits(x, dy):
+        return numpy_set.batch_norm_gradient(x, y, dy, mean, inverse_std, scale, mean_dy, mean_dy_x, relu)
+    dx = np.empty(x.shape, np.float32)
+    slope = inverse_std * mean_dy_x
+    flat = dx.reshape(-1, x.shape[-1])
+    _batch_norm_gradient(_rows(x), _rows(y), _rows(dy), mean, scale, mean_dy, slope, relu, flat)
+    return dx
+
+
+@compiled
+def _relu_gradient(y, dy, dx):  # type: ignore[no-untyped-def]
+    for i in numba.prange(len(y)):
+        dx[i] = dy[i] if y[i] > 0 else np.float32(0)
+
+
+def relu_gradient(y: Array, dy: Array) -> Array:
+    """As `Kernels.relu_gradient`."""
+    if not _fits(y, dy):
+        return numpy_set.relu_gradient(y, dy)
+    dx = np.empty(y.shape, np.float32)
+    _relu_gradient(np.ascontiguousarray(y).reshape(-1), np.ascontiguousarray(dy).reshape(-1), dx.reshape(-1))
+    return dx
+
+
+@compiled
+def _add(a, b, floor, y):  # type: ignore[no-untyped-def]
+    for i in numba.prange(len(y)):
+        y[i] = max(a[i] + b[i], floor)
+
+
+def add(a: Array, b: Array, relu: bool) -> Array:
+    """As `Kernels.add`."""
+    if not _fits(a, b):
+        return numpy_set.add(a, b, relu)
+    y = np.empty(a.shape, np.float32)
+    floor = np.float32(0 if relu else -np.inf)
+    _add(np.ascontiguousarray(a).reshape(-1), np.ascontiguousarray(b).reshape(-1), floor, y.reshape(-1))
+    return y
+
+
+def relu(x: Array) -> Array:
+    """As `Kernels.relu`."""
+    return numpy_set.relu(x)
+
+
+@compiled
+def _sgd(w, g, v, lr, momentum, weight_decay, nesterov):  # type: ignore[no-untyped-def]
+    for i in numba.prange(len(w)):
+        step = lr * (g[i] + weight_decay * w[i])
+        new = momentum * v[i] + step
+        w[i] -= new + momentum * new - momentum * v[i] if nesterov else new
+        v[i] = new
+
+
+def sgd_update(w: Array, g: Array, v: Array, lr: float, momentum: float, weight_decay: float, nesterov: bool) -> None:
+    """As `Kernels.sgd_update`."""
+    if not _fits(w, g, v):
+        numpy_set.sgd_update(w, g, v, lr, momentum, weight_decay, nesterov)
+        return
+    _sgd(w, g, v, np.float32(lr), np.float32(momentum), np.float32(weight_decay), nesterov)
