@@ -125,6 +125,24 @@ def test_without_an_mpi_library_one_line_says_what_to_install(tmp_path):
 
 
 @needs_mpirun
+@pytest.mark.parametrize("library", ["/nowhere/libdnnl.so", __file__])
+def test_a_fast_set_that_cannot_be_loaded_is_replaced_and_said_once(tmp_path, library):
+    environment = {"MGWFBP_KERNELS": "fast", "MGWFBP_ONEDNN": library}
+    done = run(MPIRUN, "-n", "2", MGWFBP, "train", "mlp", *SMALL, "--out", tmp_path / "run", **environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("the fast kernels cannot be loaded") == 1
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert "numpy kernels" in done.stdout
+
+
+def test_kernel_sets_are_chosen_by_option_or_environment_and_unknown_ones_named(tmp_path):
+    mistake(run(MGWFBP, "train", "mlp", *SMALL, "--kernels", "fats"), "did you mean 'fast'")
+    mistake(run(MGWFBP, "train", "mlp", *SMALL, MGWFBP_KERNELS="fats"), "did you mean 'fast'")
+    done = run(MGWFBP, "train", "mlp", *SMALL, "--out", tmp_path / "run", "--kernels", "numpy", MGWFBP_KERNELS="fast")
+    assert "numpy kernels" in done.stdout
+
+
+@needs_mpirun
 def test_ranks_of_different_commands_are_told(tmp_path):
     done = run(
         MPIRUN, "-n", "1", MGWFBP, "train", "mlp", *SMALL, ":", "-n", "1", MGWFBP, "bench", "allreduce", cwd=tmp_path
@@ -322,8 +340,9 @@ def test_mpirun_train_profile_bench_and_plan(tmp_path):
     assert [layer["name"] for layer in workload["layers"]] == ["ip2", "ip1", "conv2", "conv1"]
     assert sum(layer["parameters"] for layer in workload["layers"]) == 431_080
     assert workload["batch_size"] == 4
-    done = run(*mpirun, "train", "lenet", *SMALL, "--out", "run", cwd=tmp_path)
+    done = run(*mpirun, "train", "lenet", *SMALL, "--out", "run", cwd=tmp_path, MGWFBP_KERNELS="fast")
     assert done.returncode == 0, done.stderr
+    assert "fast kernels" in done.stdout or "cannot be loaded" in done.stderr
     for word in (
         "run folder           run",
         "validation accuracy",

@@ -114,11 +114,11 @@ class Kernels(Protocol):
         """In place: v ← momentum·v + lr·(g + weight_decay·w); w ← w − v (Nesterov: the step momentum·v looks ahead)."""
 
 
-def kernel_set(name: str | None = None) -> Kernels:
+def kernel_set(name: str | None = None, *, quiet: bool = False) -> Kernels:
     """The kernel set called `name`: numpy or fast; by default MGWFBP_KERNELS, else fast if it is installed.
 
     A fast set that was asked for or is installed but cannot be loaded is replaced by NumPy, and one line on stderr says
-    why. Raises UserError for an unknown name.
+    why (not with `quiet`). Raises UserError for an unknown name.
     """
     from mgwfbp.kernels import numpy_set
     from mgwfbp.kernels.memory import keep_freed_memory
@@ -134,7 +134,8 @@ def kernel_set(name: str | None = None) -> Kernels:
 
         fast_set.load()
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
-        _say_once(f"mgwfbp: the fast kernels cannot be loaded ({error}); using NumPy, pip install 'mgwfbp[fast]'")
+        if not quiet:
+            _say_once(f"mgwfbp: the fast kernels cannot be loaded ({error}); using NumPy, pip install 'mgwfbp[fast]'")
         return numpy_set
     return fast_set
 

@@ -36,7 +36,7 @@ def load_kernels(world: World, name: str | None) -> Kernels:
     for turn in (True, False):
         with world.together():
             if (world.local_rank == 0) == turn:
-                kernels = kernel_set(name)
+                kernels = kernel_set(name, quiet=world.rank > 0)
     assert kernels is not None
     return kernels
 
