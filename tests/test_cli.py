@@ -225,6 +225,18 @@ def test_reproduce_writes_a_report_and_its_exit_code_tells(tmp_path):
     assert "differs: GoogLeNet on a simulated K80 cluster: 64, wfbp: 704.4 ms, 700.0 expected" in done.stderr
 
 
+def test_bench_step_prints_every_side_and_its_ratio():
+    command = [MGWFBP, "bench", "step", "lenet", "--batch-size", "2", "--rounds", "2", "--against", "torch"]
+    done = run(*command, "--json", seconds=120)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert [row["side"] for row in result["rows"]] == ["fast", "numpy", "torch-nchw", "torch-nhwc"]
+    for row in result["rows"]:
+        assert min(row[key] for key in ("forward_s", "backward_s", "update_s", "ratio", "peak_nbytes")) > 0
+        assert row["ratio_low"] <= row["ratio"] <= row["ratio_high"]
+    assert next(row for row in result["rows"] if row["side"] == result["against"])["ratio"] == 1.0
+
+
 def test_an_estimate_says_that_it_is_one(tmp_path):
     out = tmp_path / "w.json"
     done = run(MGWFBP, "profile", "resnet50", "--device-model", "k80", "-o", out)
@@ -281,6 +293,8 @@ def test_options_have_environment_variables(files):
         (["bench", "allreduce", "-o", "."], "it is a folder"),
         (["train", "mlp", *SMALL, "--seed", str(2**64)], "--seed must be below 2^63"),
         (["train", "mlp", *SMALL, "--lr-policy", "inv:gamma=-1"], "needs numbers ≥ 0"),
+        (["bench", "step", "lenet5"], "did you mean 'lenet'"),
+        (["bench", "step", "lenet", "--against", "caffe"], "'caffe' is not 'torch'"),
         (["simulate", "k80-googlenet"], "needs --network SPEC"),
         (["simulate", "k80-googlenet", "--network", "k80-10gbe"], "say which, --nodes"),
         (["simulate", "googlenet", "--network", "k80-10gbe:4"], "did you mean 'k80-googlenet'"),

@@ -5,18 +5,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from mgwfbp.network import Network
+from mgwfbp.measure.torch_eager import NHWC_TO_NCHW, layout_of, parameters, to_torch
+
+__all__ = ["NHWC_TO_NCHW", "distance", "from_torch", "layout_of", "lenet", "parameters", "resnet20", "to_torch"]
 
 torch.set_num_threads(1)
-
-
-def to_torch(array, layout=None):
-    """A torch tensor with gradient; `layout` is the permutation to torch's order."""
-    array = np.ascontiguousarray(array if layout is None else array.transpose(layout))
-    return torch.from_numpy(array.copy()).requires_grad_()
-
-
-NHWC_TO_NCHW, HWIO_TO_OIHW = (0, 3, 1, 2), (3, 2, 0, 1)
 
 
 def from_torch(tensor, layout=None):
@@ -27,72 +20,6 @@ def from_torch(tensor, layout=None):
 def distance(ours, theirs):
     """Norm-wise relative difference."""
     return float(np.linalg.norm(ours - theirs) / max(np.linalg.norm(theirs), 1e-30))
-
-
-def layout_of(array):
-    return HWIO_TO_OIHW if array.ndim == 4 else (1, 0) if array.ndim == 2 else None
-
-
-def parameters(net: Network) -> dict[str, torch.Tensor]:
-    """Every parameter of `net` as a torch tensor in torch's layout, by "layer/tensor"."""
-    return {
-        f"{layer.name}/{tensor.name}": to_torch(getattr(layer, tensor.name), layout_of(getattr(layer, tensor.name)))
-        for layer in net.learnable
-        for tensor in layer.parameters
-    }
-
-
-def graph(net: Network, p, x, labels):
-    """The weighted sum of the losses of any of our nets in training, layer by layer in torch.functional.
-
-    `net` has just run forward on the same input: Dropout's masks are taken from it.
-    """
-    f = torch.nn.functional
-    values = {0: x}
-
-    def run(layer, x, name):
-        def get(tensor):
-            return p.get(f"{name}/{tensor}")
-
-        match type(layer).__name__:
-            case "Linear":
-                return f.linear(x, get("weight"), get("bias"))
-            case "Conv2d":
-                return f.conv2d(x, get("weight"), get("bias"), layer.stride, layer.pad, 1, layer.groups)
-            case "MaxPool2d":
-                return f.max_pool2d(x, layer.kernel, layer.stride, layer.pad, ceil_mode=layer.ceil)
-            case "AvgPool2d":
-                return f.avg_pool2d(x, layer.kernel, layer.stride, layer.pad, layer.ceil, layer.include_pad)
-            case "GlobalAvgPool":
-                return x.mean((2, 3))
-            case "ReLU":
-                return f.relu(x)
-            case "LRN":
-                return f.local_response_norm(x, layer.size, layer.alpha, layer.beta, layer.k)
-            case "Flatten":
-                return x.permute(0, 2, 3, 1).flatten(1) if x.ndim == 4 else x
-            case "Dropout":
-                mask = np.ascontiguousarray(layer.mask if layer.mask.ndim < 4 else layer.mask.transpose(NHWC_TO_NCHW))
-                return x * torch.from_numpy(mask)
-            case "BatchNorm2d":
-                return f.batch_norm(x, None, None, get("gamma"), get("beta"), True, eps=layer.epsilon)
-            case "Add":
-                return sum(x)
-            case "Concat":
-                return torch.cat(x, 1)
-            case "PadShortcut":
-                before = layer.middle.start
-                after = layer.channels - layer.middle.stop
-                return f.pad(x[:, :, :: layer.stride, :: layer.stride], (0, 0, 0, 0, before, after))
-        raise NotImplementedError(type(layer).__name__)
-
-    for place, (layer, sources) in enumerate(zip(net.layers, net.sources, strict=True)):
-        inputs = [values[source] for source in sources]
-        values[place + 1] = run(layer, inputs[0] if len(inputs) == 1 else inputs, layer.name)
-    return sum(
-        head.weight * f.cross_entropy(values[head.node], labels, label_smoothing=head.loss.smoothing)
-        for head in net.heads
-    )
 
 
 def lenet(p, x):

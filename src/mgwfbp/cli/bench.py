@@ -6,7 +6,7 @@ import click
 
 from mgwfbp.cli.options import examples, option
 from mgwfbp.fields import bytes_from_text
-from mgwfbp.files import check_writable, write_json
+from mgwfbp.files import check_writable, json_text, write_json
 
 
 @click.group("bench", short_help="Measure what this machine and its network can do.")
@@ -45,3 +45,38 @@ def allreduce(output: str | None, largest: str) -> None:
             if output:
                 write_json(output, network)
                 click.echo(f"written to {output}")
+
+
+@command.command(
+    "step",
+    **examples("""
+        mgwfbp bench step resnet20 --batch-size 64 --against torch
+        mgwfbp bench step resnet50 --batch-size 4 --threads 2 --json
+    """),
+)
+@click.argument("model")
+@option("--batch-size", default=32, type=click.IntRange(1), help="Samples in a step.")
+@option("--threads", default=1, type=click.IntRange(1), help="Threads of BLAS, OpenMP and numba.")
+@option("--rounds", default=9, type=click.IntRange(1), help="Steps to take the median of.")
+@option("--against", type=click.Choice(["torch"]), help="PyTorch eager on the same net, in both of its layouts.")
+@option("--json", "as_json", is_flag=True, help="Print JSON.")
+def step(model: str, batch_size: int, threads: int, rounds: int, against: str | None, as_json: bool) -> None:
+    """Time a training step of MODEL on each kernel set: forward, backward, update, memory."""
+    from mgwfbp.training.bench_step import bench_step
+
+    sides = ["fast", "numpy"] + (["torch-nchw", "torch-nhwc"] if against else [])
+    result = bench_step(model, batch_size, threads, rounds, sides)
+    if as_json:
+        click.echo(json_text(result, indent=1))
+        return
+    click.echo(f"{model}, batch {batch_size}, {threads} thread(s), medians of {rounds} rounds in turn")
+    heads = ["", "forward", "backward", "update", "step ms", "images/s", "peak MB"]
+    heads += [f"ratio to {result['against']}", "(quartiles)"] if against else []
+    click.echo("".join(f"{head:>{11 if len(head) < 12 else 20}}" for head in heads))
+    for row in result["rows"]:
+        times = [f"{row[key] * 1e3:.1f}" for key in ("forward_s", "backward_s", "update_s", "step_s")]
+        cells = [row["side"], *times, f"{row['images_per_s']:.1f}", f"{row['peak_nbytes'] / 1e6:.0f}"]
+        line = "".join(f"{cell:>11}" for cell in cells)
+        if against:
+            line += f"{row['ratio']:>20.2f}  {row['ratio_low']:.2f}–{row['ratio_high']:.2f}"
+        click.echo(line)
