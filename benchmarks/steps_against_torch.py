@@ -2,7 +2,7 @@
 
     python benchmarks/steps_against_torch.py [--threads 1] [--rounds 9] [--out steps.json]
 
-Each net's sides are processes that step in turn (see mgwfbp/training/bench_step.py); ratios are to torch's better layout.
+Each net's sides are processes that step in turn (mgwfbp/training/bench_step.py); ratios are to torch's better layout.
 """
 
 from __future__ import annotations

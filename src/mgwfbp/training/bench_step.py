@@ -54,7 +54,7 @@ class Worker:
 def bench_step(
     model: str, batch: int, threads: int, rounds: int = 9, sides: Sequence[str] = ("fast", "numpy")
 ) -> dict[str, Any]:
-    """Medians over `rounds` rounds of a step of `model` at `batch` on each of `sides`, and ratios to torch's better one.
+    """Medians over `rounds` rounds of a step of `model` at `batch` on each of `sides`, and ratios to torch's better.
 
     The sides (fast, numpy, torch-nchw, torch-nhwc) are processes of their own, so that each has its own memory, threads
     and settings; they step one after the other, so that a noisy machine slows all alike. A ratio is the median over the
