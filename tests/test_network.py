@@ -179,6 +179,20 @@ def test_fusion_changes_which_layer_works_and_nothing_else():
     assert not two_users.layers[1].fused  # the BatchNorm's output is used without the ReLU, too
 
 
+def check_by_central_differences(net, images, labels, every=1):
+    """Every `every`-th gradient that is not zero, against the slope of the loss."""
+    net.forward(images, labels, Step())
+    net.backward()
+    gradients = net.arena.gradients.copy()
+    for at in np.flatnonzero(gradients)[::every]:
+        kept, ends = net.arena.parameters[at], []
+        for h in (1e-6, -1e-6):
+            net.arena.parameters[at] = kept + h
+            ends.append(net.forward(images, labels, Step())[0])
+        net.arena.parameters[at] = kept
+        assert (ends[0] - ends[1]) / 2e-6 == pytest.approx(gradients[at], rel=1e-5, abs=1e-8)
+
+
 def test_several_losses_are_added_in_training_and_only_the_main_one_counts_in_evaluation():
     net = Network("heads", (6,))
     x = net.add("a", Linear(5), net.input)
@@ -196,16 +210,7 @@ def test_several_losses_are_added_in_training_and_only_the_main_one_counts_in_ev
     evaluated, _ = net.forward(images, labels, Step(training=False))
     assert evaluated == pytest.approx(main_loss)
     assert not hasattr(side_layer, "x")  # the side head was not computed
-    net.forward(images, labels, Step())
-    net.backward()
-    gradients = net.arena.gradients.copy()
-    for at in np.flatnonzero(gradients)[::7]:
-        kept, ends = net.arena.parameters[at], []
-        for h in (1e-6, -1e-6):
-            net.arena.parameters[at] = kept + h
-            ends.append(net.forward(images, labels, Step())[0])
-        net.arena.parameters[at] = kept
-        assert (ends[0] - ends[1]) / 2e-6 == pytest.approx(gradients[at], rel=1e-5, abs=1e-8)
+    check_by_central_differences(net, images, labels, every=7)
     with pytest.raises(UserError, match="as many classes as the main head"):
         net.finish(y, [(side, 0.5)])
 
@@ -231,16 +236,7 @@ def test_a_graph_with_branches_against_central_differences():
     net = branching().allocate(dtype=np.float64)
     rng = np.random.default_rng(0)
     images, labels = rng.normal(size=(4, 6)), np.array([0, 1, 2, 1])
-    net.forward(images, labels, Step())
-    net.backward()
-    gradients = net.arena.gradients.copy()
-    for at in np.flatnonzero(gradients):
-        kept, ends = net.arena.parameters[at], []
-        for h in (1e-6, -1e-6):
-            net.arena.parameters[at] = kept + h
-            ends.append(net.forward(images, labels, Step())[0])
-        net.arena.parameters[at] = kept
-        assert (ends[0] - ends[1]) / 2e-6 == pytest.approx(gradients[at], rel=1e-5, abs=1e-8)
+    check_by_central_differences(net, images, labels)
 
 
 def test_gradients_are_announced_in_arena_order_when_written_and_before_the_input_gradient():

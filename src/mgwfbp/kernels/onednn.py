@@ -165,30 +165,33 @@ class Plan:
 
     def input_gradient(self) -> _Primitive:
         """The primitive dx from dy and w."""
-        return self._backward("data", self.x, self.w_any, self.y, QUERY_WEIGHTS, WEIGHTS)
+        return self._backward("data", QUERY_WEIGHTS, WEIGHTS)
 
     def weight_gradient(self) -> _Primitive:
         """The primitive dw from x and dy."""
-        return self._backward("weights", self.x, self.w_any, self.y, QUERY_DIFF_WEIGHTS, DIFF_WEIGHTS)
+        return self._backward("weights", QUERY_DIFF_WEIGHTS, DIFF_WEIGHTS)
 
-    def _backward(self, kind: str, x: Any, w: Any, y: Any, query: int, weights: int) -> _Primitive:
+    def _backward(self, kind: str, query: int, weights: int) -> _Primitive:
         if kind not in self._others:
             description, hint = c_void_p(), self.forward(False).description
-            middle = (x, w, y) if kind == "data" else (x, w, c_void_p(0), y)
+            no_bias = [c_void_p(0)] if kind == "weights" else []
             self.dnn.call(
                 f"dnnl_convolution_backward_{kind}_primitive_desc_create",
                 byref(description),
                 self.dnn.engine,
                 c_int(CONVOLUTION_DIRECT),
-                *middle,
+                self.x,
+                self.w_any,
+                *no_bias,
+                self.y,
                 *self.window,
                 hint,
                 c_void_p(0),
             )
             used = {
-                SRC if kind == "weights" else DIFF_SRC: x,
+                SRC if kind == "weights" else DIFF_SRC: self.x,
                 weights: self.dnn.queried(description, query),
-                DIFF_DST: y,
+                DIFF_DST: self.y,
             }
             self._others[kind] = _Primitive(self.dnn, description, used, self.w_ours, weights)
         return self._others[kind]

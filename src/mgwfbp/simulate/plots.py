@@ -19,7 +19,7 @@ STYLES = {
     "optimal": ("#0072B2", "o"),
 }
 OTHERS = [("#009E73", "v"), ("#D55E00", "P"), ("#000000", "X"), ("#7F7F7F", "*")]
-FORWARD, BACKWARD, READY = "#BBBBBB", "#DDDDDD", "#D55E00"
+FORWARD, BACKWARD = "#BBBBBB", "#DDDDDD"
 
 
 def style_of(names: Sequence[str]) -> dict[str, tuple[str, str]]:

@@ -31,9 +31,8 @@ def train(config: Config, world: World | None = None) -> dict[str, Any]:
     Collective. Raises UserError, on all ranks alike, for what the user can mend.
     """
     world = world or World()
-    kernels = load_kernels(
-        world, config.kernels
-    )  # before the threads are set: only libraries that are loaded can be told
+    # Loaded before the threads are set: only libraries that are there can be told.
+    kernels = load_kernels(world, config.kernels)
     # NumPy's overflow warnings would say on every rank, line by line, what the check of the loss says once.
     with threads(config.threads or world.threads), np.errstate(over="ignore", invalid="ignore"):
         return _train(config, world, kernels)
