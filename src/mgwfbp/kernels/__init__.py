@@ -80,8 +80,13 @@ class Kernels(Protocol):
     def channel_moments(self, x: Array) -> tuple[Array, Array]:
         """Mean and (biased) variance over all axes but the last."""
 
-    def batch_norm(self, x: Array, mean: Array, inverse_std: Array, gamma: Array, beta: Array, relu: bool) -> Array:
-        """gamma · x̂ + beta with x̂ = (x − mean) · inverse_std, each channel its own; max(…, 0) of it with `relu`."""
+    def batch_norm(
+        self, x: Array, mean: Array, inverse_std: Array, gamma: Array, beta: Array, more: Array | None, relu: bool
+    ) -> Array:
+        """gamma · x̂ + beta (+ `more`, of x's shape), each channel its own; max(…, 0) of it with `relu`.
+
+        x̂ = (x − mean) · inverse_std.
+        """
 
     def batch_norm_sums(
         self, x: Array, y: Array, dy: Array, mean: Array, inverse_std: Array, relu: bool

@@ -95,13 +95,17 @@ def _normalised(x: Array, mean: Array, inverse_std: Array) -> Array:
     return result
 
 
-def batch_norm(x: Array, mean: Array, inverse_std: Array, gamma: Array, beta: Array, relu: bool) -> Array:
-    """gamma · x̂ + beta, and max(…, 0) of it."""
+def batch_norm(
+    x: Array, mean: Array, inverse_std: Array, gamma: Array, beta: Array, more: Array | None, relu: bool
+) -> Array:
+    """gamma · x̂ + beta, then `more` and max(…, 0)."""
     wide = _wide(x)
     scale = gamma * inverse_std
     result = wide - _tiled(mean, wide)
     result *= _tiled(scale, wide)
     result += _tiled(beta, wide)
+    if more is not None:
+        result += more.reshape(result.shape)
     if relu:
         np.maximum(result, 0, out=result)
     return result.reshape(x.shape)

@@ -241,6 +241,19 @@ class _Primitive:
             self.dnn.execute(self.reorder, self.reorder_arguments)
 
 
+def gemm(a: Array, b: Array, out: Array, *, add: bool) -> None:
+    """out = aᵀ @ b, or out + aᵀ @ b with `add`: a (k, m), b (k, n), out (m, n), float32, each row contiguous."""
+    (k, m), n = a.shape, b.shape[1]
+    operands = (*_operand(a), *_operand(b), ctypes.c_float(add), *_operand(out))
+    sizes = (c_int64(m), c_int64(n), c_int64(k))
+    onednn().call("dnnl_sgemm", ctypes.c_char(b"T"), ctypes.c_char(b"N"), *sizes, ctypes.c_float(1), *operands)
+
+
+def _operand(matrix: Array) -> tuple[c_void_p, c_int64]:
+    """Where it lies, and how many elements from row to row."""
+    return c_void_p(matrix.ctypes.data), c_int64(matrix.strides[0] // 4)
+
+
 @cache
 def plan(x_shape: tuple[int, ...], w_shape: tuple[int, ...], stride: Pair, pad: Pair, groups: int) -> Plan:
     """The plan of that convolution, made once."""

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from mgwfbp.kernels import Array
 from mgwfbp.layers.layer import Layer, Shape, Step
+from mgwfbp.layers.norm import BatchNorm2d
 
 
 class Add(Layer):
     """y = x₁ + x₂ + …: the end of a residual block. All inputs have one shape."""
 
     relu = False  # set where a ReLU follows and was fused into this layer (fusion.py)
+    norm: BatchNorm2d | None = None  # a BatchNorm that leaves its own pass to this layer, as input `norm_place`
+    norm_place = 0
 
     def connect(self, *shapes: Shape) -> Shape:
         """Equal shapes → the same shape."""
@@ -19,11 +22,13 @@ class Add(Layer):
 
     def forward(self, x: Array, step: Step) -> Array:
         """The sum of the inputs in the list `x`."""
+        if self.norm is not None:
+            x = [value for place, value in enumerate(x) if place != self.norm_place]
         y = x[0]
         for place, more in enumerate(x[1:], start=2):
-            y = self.kernels.add(y, more, self.relu and place == self.inputs)
-        self.y = y
-        return y
+            y = self.kernels.add(y, more, self.relu and self.norm is None and place == len(x))
+        self.y = y if self.norm is None else self.norm.normalised(y, self.relu)
+        return self.y
 
     def backward_input(self, dy: Array) -> list[Array]:
         """dy, to every input."""

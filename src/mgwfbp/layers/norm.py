@@ -35,6 +35,7 @@ class BatchNorm2d(Layer):
         return shape
 
     relu = False  # set where a ReLU follows and was fused into this layer (fusion.py)
+    deferred = False  # set where an Add follows that calls `normalised` itself; forward then hands on x
 
     def forward(self, x: Array, step: Step) -> Array:
         """Normalise by the batch's statistics in training, by the running ones otherwise."""
@@ -48,8 +49,12 @@ class BatchNorm2d(Layer):
             self.mean, variance = self.running_mean, self.running_var
         self.inverse_std = 1.0 / k.xp.sqrt(variance + self.epsilon)
         self.x = x
-        self.y = k.batch_norm(x, self.mean, self.inverse_std, self.gamma, self.beta, self.relu)
+        self.y = x if self.deferred else self.normalised(None, self.relu)
         return self.y
+
+    def normalised(self, more: Array | None, relu: bool) -> Array:
+        """y of the last forward, plus `more`, and max(…, 0) of it with `relu`, in one pass."""
+        return self.kernels.batch_norm(self.x, self.mean, self.inverse_std, self.gamma, self.beta, more, relu)
 
     def backward_parameters(self, dy: Array) -> None:
         """dγ = Σ dy·x̂, dβ = Σ dy, over all axes but the channels; x̂ is the normalised x."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from mgwfbp.comm import World, agree, open_comm, poll_interval_s
 from mgwfbp.data import Share, load, slice_of_rank
-from mgwfbp.fusion import fuse_relu
+from mgwfbp.fusion import fuse
 from mgwfbp.kernels import threads
 from mgwfbp.layers import Step
 from mgwfbp.measure.profiler import workload_from_times
@@ -29,7 +29,7 @@ def profile(
     with threads(count or world.threads):
         with world.together():
             poll_interval_s()
-            network = fuse_relu(build(model)).allocate(seed=seed, kernels=kernels)
+            network = fuse(build(model)).allocate(seed=seed, kernels=kernels)
             shape = "x".join(str(size) for size in network.input.shape)
             data = load(f"synthetic:{shape}x{network.classes}", seed=seed)
         options = [f"batch_size={batch_size}", f"iterations={iterations}", f"seed={seed}", f"kernel set {kernels.name}"]

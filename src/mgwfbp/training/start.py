@@ -8,7 +8,7 @@ import mgwfbp
 from mgwfbp.comm import World, agree, poll_interval_s
 from mgwfbp.data import Dataset, load
 from mgwfbp.errors import UserError
-from mgwfbp.fusion import fuse_relu
+from mgwfbp.fusion import fuse
 from mgwfbp.kernels import Kernels, kernel_set
 from mgwfbp.models import build
 from mgwfbp.network import Network
@@ -57,7 +57,7 @@ def same_start(config: Config, world: World, kernels: Kernels) -> Start:
         global_batch = min(global_batch, len(data.train_labels))
         check_lr(config.lr_policy, config.lr, config.total_iterations(len(data.train_labels), global_batch))
         network = build(config.model, data.shape, data.classes)
-        fuse_relu(network).allocate(seed=config.seed, kernels=kernels)
+        fuse(network).allocate(seed=config.seed, kernels=kernels)
     options = [f"{name}={value}" for name, value in config.to_dict().items() if name not in LOCAL_OPTIONS]
     model = [f"network {network.name}", *network.arena.description()]
     agree(

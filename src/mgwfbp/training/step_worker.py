@@ -28,10 +28,10 @@ LR, MOMENTUM, WEIGHT_DECAY = 1e-3, 0.9, 5e-4
 def ours(network: Network, side: str, images: np.ndarray, labels: np.ndarray) -> Step:
     """A step of this project: forward, backward, SGD over the whole arena."""
     from mgwfbp import layers
-    from mgwfbp.fusion import fuse_relu
+    from mgwfbp.fusion import fuse
     from mgwfbp.training.optimizer import SGD
 
-    fuse_relu(network).allocate(kernels=kernel_set(side))
+    fuse(network).allocate(kernels=kernel_set(side))
     sgd = SGD(network.arena, network.kernels, lr=LR, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY)
 
     def step() -> tuple[float, float, float]:
