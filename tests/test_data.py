@@ -31,6 +31,16 @@ def test_mnist5k_is_split_by_class_and_fixed():
     assert normal.std() == pytest.approx(1, abs=1e-4)
 
 
+def test_mnist_padded_with_zeros(mnist_folder):
+    folder, images, _ = mnist_folder
+    data = load("mnist:33", str(folder))
+    assert data.shape == (33, 33, 1)
+    assert np.array_equal(data.val_images[:, 2:30, 2:30, 0], images)
+    assert data.val_images.sum(dtype=int) == images.sum(dtype=int)
+    with pytest.raises(UserError, match="28 or more, as mnist:32"):
+        load("mnist:27", str(folder))
+
+
 def idx(array):
     return bytes([0, 0, 8, array.ndim]) + b"".join(n.to_bytes(4, "big") for n in array.shape) + array.tobytes()
 
@@ -85,7 +95,8 @@ def test_synthetic_is_fixed_by_its_seed():
         ("mnist", None, "--data-dir FOLDER"),
         ("mnist", "nowhere", "the folder nowhere does not exist"),
         ("cifar-10", None, "did you mean 'cifar10'"),
-        ("mnist5k:junk", None, "takes nothing after a colon"),
+        ("cifar10:junk", None, "takes nothing after a colon"),
+        ("mnist5k:junk", None, "write the size to pad to"),
         ("synthetic:" + "9" * 400 + "x1x1x1", None, "write synthetic:"),
         ("synthetic", None, "write synthetic:HEIGHTxWIDTHxCHANNELSxCLASSES"),
         ("synthetic:0x8x3x10", None, "write synthetic:"),

@@ -225,6 +225,8 @@ def test_softmax_cross_entropy_against_torch(dtype, tolerance, smoothing):
     out.backward()
     assert value == pytest.approx(out.item(), rel=tolerance)
     assert distance(loss.gradient(), from_torch(theirs.grad)) < tolerance
+    unsmoothed = f.cross_entropy(theirs, torch.from_numpy(labels), reduction="sum").item() / 8
+    assert loss.loss(logits, labels, 8, training=False)[0] == pytest.approx(unsmoothed, rel=tolerance)
     assert correct == (logits.argmax(1) == labels).sum()
 
 

@@ -1,15 +1,43 @@
-"""Read and write the project's JSON files: one-line errors on the way in, whole files or none on the way out."""
+"""Read TOML, read and write JSON: one-line errors on the way in, whole files or none on the way out."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from mgwfbp.errors import UserError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+def read_toml(path: str | Path, what: str) -> dict[str, Any]:
+    """The table in the TOML file `path`; `what` names the kind of file in errors.
+
+    Raises UserError if the file is missing, unreadable or not TOML.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{what} {path}: cannot be read ({error.strerror or error})") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{what} {path}: not a text file, TOML was expected") from None
+    return parse_toml(text, f"{what} {path}")
+
+
+def parse_toml(text: str, where: str) -> dict[str, Any]:
+    """The table that `text` holds. Raises UserError, beginning with `where`, if it is not TOML."""
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{where}: not TOML ({error})") from None
 
 
 def read_json(path: str | Path, what: str) -> dict[str, Any]:

@@ -163,7 +163,9 @@ class Network:
         logits = self.logits(images, step)
         total, correct = 0.0, 0
         for head, values in zip(self.heads[-len(logits) :], logits, strict=True):
-            loss, correct = head.loss.loss(values, labels, len(labels) if global_batch is None else global_batch)
+            loss, correct = head.loss.loss(
+                values, labels, len(labels) if global_batch is None else global_batch, step.training
+            )
             total += head.weight * loss
         return total, correct
 

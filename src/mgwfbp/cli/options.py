@@ -7,6 +7,9 @@ from typing import Any
 
 import click
 
+from mgwfbp.errors import UserError, unknown_name
+from mgwfbp.files import read_toml
+
 
 def option(*names: str, **settings: Any) -> Callable[[Any], Any]:
     """`click.option` whose default can also come from MGWFBP_NAME (MGWFBP_BATCH_SIZE), with the default in --help."""
@@ -14,6 +17,35 @@ def option(*names: str, **settings: Any) -> Callable[[Any], Any]:
     settings.setdefault("envvar", "MGWFBP_" + long.lstrip("-").replace("-", "_").upper())
     settings.setdefault("show_default", True)
     return click.option(*names, **settings)
+
+
+def config_option(command: Any) -> Any:
+    """The option --config FILE.toml: values for the command's other options, below the command line and environment."""
+    return click.option(
+        "--config",
+        metavar="FILE.toml",
+        is_eager=True,
+        expose_value=False,
+        callback=_read_config,
+        help="Options from a file, as epochs = 10; those of the command line come first.",
+    )(command)
+
+
+def _read_config(ctx: click.Context, _: click.Parameter, path: str | None) -> None:
+    if path is None:
+        return
+    where = f"config file {path}"
+    options = {option.name: option for option in ctx.command.params if option.name != "config"}
+    defaults: dict[str, Any] = {}
+    for key, value in read_toml(path, "config file").items():
+        option = options.get(key.replace("-", "_"))
+        if option is None:
+            raise unknown_name(f"option in {where}:", key, [str(name).replace("_", "-") for name in options])
+        if isinstance(value, list | dict):
+            raise UserError(f"{where}: {key} must be one value")
+        # As text it is checked like the command line's: 3.7 is no number of epochs.
+        defaults[str(option.name)] = value if getattr(option, "is_flag", False) else str(value)
+    ctx.default_map = {**(ctx.default_map or {}), **defaults}
 
 
 def examples(text: str) -> dict[str, Any]:

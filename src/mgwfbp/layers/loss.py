@@ -27,15 +27,15 @@ class SoftmaxCrossEntropy(Layer):
         self.need(len(shape) == 1, "an input of (classes,)", shape)
         return ()
 
-    def loss(self, logits: Array, labels: Array, global_batch: int) -> tuple[float, int]:
+    def loss(self, logits: Array, labels: Array, global_batch: int, training: bool = True) -> tuple[float, int]:
         """(this rank's share of the mean loss, how many of its samples have their label on top).
 
-        `logits` is (batch, classes), `labels` (batch,) of integers below classes.
+        `logits` is (batch, classes), `labels` (batch,) of integers below classes. Only training is smoothed.
         """
         losses, self.probabilities = self.kernels.softmax_cross_entropy(logits, labels)
         self.labels, self.global_batch = labels, global_batch
         total = float(losses.sum())
-        if self.smoothing:
+        if self.smoothing and training:
             # −log p of class c is the label's plus (logit of the label − logit of c): on average over the classes
             picked = logits[self.kernels.xp.arange(len(labels)), labels]
             total += self.smoothing * float((picked - logits.mean(axis=1)).sum())

@@ -8,24 +8,18 @@ division over the layers is estimated.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field
 from importlib.resources import files
 from math import prod
-from pathlib import Path
 from typing import Any
 
 from mgwfbp.arena import ALIGNMENT
 from mgwfbp.errors import UserError, unknown_name
 from mgwfbp.fields import number
+from mgwfbp.files import parse_toml, read_toml
 from mgwfbp.layers import Conv2d, Layer, Linear
 from mgwfbp.network import Network
 from mgwfbp.schedule import LayerProfile, Workload
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 ITEM = 4  # bytes of a float32
 
@@ -62,19 +56,12 @@ def devices() -> list[str]:
 def load_device(spec: str) -> Device:
     """The device model of that name, or in the TOML file of that path. Raises UserError."""
     if spec in devices():
-        text, where = files("mgwfbp.measure").joinpath("devices", f"{spec}.toml").read_text("utf-8"), f"device {spec}"
+        where = f"device {spec}"
+        value = parse_toml(files("mgwfbp.measure").joinpath("devices", f"{spec}.toml").read_text("utf-8"), where)
     elif "." in spec or "/" in spec:
-        where = f"device file {spec}"
-        try:
-            text = Path(spec).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"{where}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
+        where, value = f"device file {spec}", read_toml(spec, "device file")
     else:
         raise unknown_name("device model", spec, [*devices(), "FILE.toml"])
-    try:
-        value = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{where}: not TOML ({error})") from None
     rates = ("peak_flops", "bandwidth", "flops_efficiency", "bandwidth_efficiency")
     figures = {key: number(value, key, where) for key in (*rates, "overhead_s")}
     zero = [key for key in rates if figures[key] == 0]

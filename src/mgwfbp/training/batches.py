@@ -7,19 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from mgwfbp.data import Dataset, Share, augment
+from mgwfbp.data import Data, Share, augment
 from mgwfbp.layers import Step
 
 Batch = Callable[[Share, Step], tuple[np.ndarray, np.ndarray]]
 
 
-def batches(data: Dataset, dtype: Any, shift: int = 0, flip: bool = False) -> Batch:
+def batches(data: Data, dtype: Any, shift: int = 0, flip: bool = False) -> Batch:
     """A function (share, step) → (images (batch, height, width, channels) of `dtype`, labels (batch,))."""
 
     def batch(share: Share, step: Step) -> tuple[np.ndarray, np.ndarray]:
-        images = data.train_images[share.indices]
+        images, labels = data.train_batch(share, step.seed, step.iteration)
         if shift or flip:
             images = augment(images, share, shift=shift, flip=flip, seed=step.seed, iteration=step.iteration)
-        return data.normalised(images, dtype), data.train_labels[share.indices]
+        return data.normalised(images, dtype), labels
 
     return batch

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Any
 
-from mgwfbp.errors import UserError
+from mgwfbp.errors import UserError, unknown_name
 
 
 @dataclass(frozen=True)
@@ -16,9 +16,11 @@ class Config:
 
     `batch_size` is per rank; `global_batch_size`, if given, is what all ranks share instead, and need not divide by
     their number. `iterations` ends the run before its `epochs` are over. `shift` and `flip` augment the training
-    images. `profile_iterations` run unmerged before the plan; `log_every` is how many iterations pass between two
-    progress lines; `timeline_iterations` is how many planned iterations the timeline shows; `threads` are BLAS threads
-    a rank (the rank's share of the cores by default), `kernels` the kernel set (the fastest that is installed).
+    images, `label_smoothing` is a share of the target; `on_bad_image` is stop or skip. `profile_iterations` run
+    unmerged before the plan; `log_every` is how many iterations pass between two progress lines;
+    `timeline_iterations` is how many planned iterations the timeline shows; `threads` are BLAS threads
+    a rank (the rank's share of the cores by default), `decode_threads` those that decode images (as many, 4 at most),
+    `kernels` the kernel set (the fastest that is installed).
     """
 
     model: str
@@ -38,11 +40,14 @@ class Config:
     nesterov: bool = False
     shift: int = 0
     flip: bool = False
+    label_smoothing: float = 0.0
+    on_bad_image: str = "stop"
     seed: int = 1
     profile_iterations: int = 10
     log_every: int = 20
     timeline_iterations: int = 20
     threads: int | None = None
+    decode_threads: int | None = None
     kernels: str | None = None
 
     def __post_init__(self) -> None:
@@ -57,6 +62,7 @@ class Config:
             "log_every": 1,
             "timeline_iterations": 0,
             "threads": 1,
+            "decode_threads": 1,
         }
         for name, least in at_least.items():
             value = getattr(self, name)
@@ -64,6 +70,10 @@ class Config:
                 raise UserError(f"--{name.replace('_', '-')} must be {least} or more, got {value}")
         if self.seed >= 2**63:
             raise UserError(f"--seed must be below 2^63, got {self.seed}")
+        if not 0 <= self.label_smoothing < 1:
+            raise UserError(f"--label-smoothing must be at least 0 and below 1, got {self.label_smoothing}")
+        if self.on_bad_image not in ("stop", "skip"):
+            raise unknown_name("answer to a bad image", self.on_bad_image, ["skip", "stop"])
         for name in ("lr", "momentum", "weight_decay"):
             value = getattr(self, name)
             if not math.isfinite(value) or value < 0:

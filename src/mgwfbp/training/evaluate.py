@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from mgwfbp.comm import World
-from mgwfbp.data import Dataset, slice_of_rank
+from mgwfbp.data import Data, slice_of_rank
+from mgwfbp.errors import SharedError
 from mgwfbp.layers import Step
 from mgwfbp.network import Network
 
-CHUNK = 250  # samples at a time
+CHUNK, CHUNK_VALUES = 250, 2**20  # samples at a time, and values of their images
 
 
-def evaluate(world: World, network: Network, data: Dataset) -> tuple[float, float]:
+def evaluate(world: World, network: Network, data: Data) -> tuple[float, float]:
     """(mean loss, accuracy) on the validation part, the same on all ranks. Collective.
 
     The ranks' running statistics (BatchNorm) are averaged first, so all ranks judge the same net.
@@ -18,13 +21,16 @@ def evaluate(world: World, network: Network, data: Dataset) -> tuple[float, floa
     if len(network.state) and world.size > 1:
         network.state[...] = network.kernels.xp.asarray(world.sum(network.state.tolist())) / world.size
     part = slice_of_rank(len(data.val_labels), world.rank, world.size)
-    loss, correct = 0.0, 0
-    for start in range(part.start, part.stop, CHUNK):
-        chunk = slice(start, min(start + CHUNK, part.stop))
-        images = data.normalised(data.val_images[chunk], network.arena.parameters.dtype)
-        chunk_loss, chunk_correct = network.forward(
-            images, data.val_labels[chunk], Step(training=False), len(data.val_labels)
-        )
-        loss, correct = loss + chunk_loss, correct + chunk_correct
-    loss, correct_all = world.sum([loss, correct])
-    return loss, correct_all / len(data.val_labels)
+    loss, correct, count = 0.0, 0, 0
+    chunk = max(1, min(CHUNK, CHUNK_VALUES // int(np.prod(data.shape))))
+    for start in range(part.start, part.stop, chunk):
+        images, labels = data.val_batch(slice(start, min(start + chunk, part.stop)))
+        if not len(labels):
+            continue
+        images = data.normalised(images, network.arena.parameters.dtype)
+        mean_loss, chunk_correct = network.forward(images, labels, Step(training=False))
+        loss, correct, count = loss + mean_loss * len(labels), correct + chunk_correct, count + len(labels)
+    loss, correct_all, samples = world.sum([loss, correct, count])
+    if not samples:
+        raise SharedError(f"data set {data.name}: no image of the validation part can be decoded")
+    return loss / samples, correct_all / samples

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from math import ceil
 from typing import Any
 
@@ -65,7 +66,8 @@ def _train(config: Config, world: World, kernels: Kernels) -> dict[str, Any]:
             return made
 
         batch = batches(data, network.arena.parameters.dtype, config.shift, config.flip)
-        for number, epoch, share, epoch_ends in _shares(config, world, samples, global_batch, iterations):
+        items = _shares(config, world, samples, global_batch, iterations)
+        for number, epoch, share, epoch_ends in _ahead(items, lambda n, s: data.expect(s, config.seed, n)):
             if number == profiling:
                 plan = plan_now()
                 schedule = plan.schedule
@@ -79,6 +81,7 @@ def _train(config: Config, world: World, kernels: Kernels) -> dict[str, Any]:
                 val_loss, accuracy = evaluate(world, network, data)
                 record.epoch(epoch, val_loss, accuracy)
         comm.close()
+        data.close()
         plan = plan or plan_now()  # a run of one iteration
 
     summary = {
@@ -102,9 +105,22 @@ def _train(config: Config, world: World, kernels: Kernels) -> dict[str, Any]:
     return summary
 
 
-def _shares(
-    config: Config, world: World, samples: int, global_batch: int, iterations: int
-) -> Iterator[tuple[int, int, Share, bool]]:
+Item = tuple[int, int, Share, bool]
+AHEAD = 2  # batches that are prepared while one is trained on
+
+
+def _ahead(items: Iterator[Item], expect: Callable[[int, Share], None]) -> Iterator[Item]:
+    """`items`, each announced by `expect(iteration, share)` AHEAD items before its turn."""
+    waiting: deque[Item] = deque()
+    for item in items:
+        expect(item[0], item[2])
+        waiting.append(item)
+        if len(waiting) > AHEAD:
+            yield waiting.popleft()
+    yield from waiting
+
+
+def _shares(config: Config, world: World, samples: int, global_batch: int, iterations: int) -> Iterator[Item]:
     """For each iteration of the run: (its number, epoch, this rank's share, whether the epoch ends with it)."""
     number = 0
     for epoch in range(config.epochs):

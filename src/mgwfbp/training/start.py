@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import mgwfbp
 from mgwfbp.comm import World, agree, poll_interval_s
-from mgwfbp.data import Dataset, load
+from mgwfbp.data import Data, image_folder, load
 from mgwfbp.errors import UserError
 from mgwfbp.fusion import fuse
 from mgwfbp.kernels import Kernels, kernel_set
@@ -18,14 +18,24 @@ from mgwfbp.training.lr import check_lr
 from mgwfbp.training.run_folder import RunFolder
 
 # Where files lie and how many threads work may differ from node to node; what is computed may not.
-LOCAL_OPTIONS = ("out", "data_dir", "overwrite", "threads", "kernels")
+LOCAL_OPTIONS = ("out", "data_dir", "overwrite", "threads", "decode_threads", "kernels")
+
+
+def open_data(config: Config, world: World) -> Data:
+    """The data set that `config` names. Raises UserError as `load` and `image_folder` do."""
+    if config.data.partition(":")[0] != "images":
+        return load(config.data, config.data_dir, config.seed)
+    if config.shift:
+        raise UserError("--shift is for small images in memory; images are cropped at random anyway")
+    threads = config.decode_threads or min(4, config.threads or world.threads)
+    return image_folder(config.data, config.data_dir, threads=threads, skip=config.on_bad_image == "skip")
 
 
 class Start(NamedTuple):
     """A run about to begin. `folder` is None on all ranks but 0; the parameters are equal on all ranks."""
 
     network: Network
-    data: Dataset
+    data: Data
     global_batch: int
     folder: RunFolder | None
 
@@ -51,19 +61,21 @@ def same_start(config: Config, world: World, kernels: Kernels) -> Start:
         find_policy(config.schedule)
         poll_interval_s()
         global_batch = config.global_batch(world.size)
-        data = load(config.data, config.data_dir, config.seed)
+        data = open_data(config, world)
         if config.shift >= min(data.shape[:2]):
             raise UserError(f"--shift {config.shift} moves images of {data.shape} out of sight; use less")
         global_batch = min(global_batch, len(data.train_labels))
         check_lr(config.lr_policy, config.lr, config.total_iterations(len(data.train_labels), global_batch))
         network = build(config.model, data.shape, data.classes)
+        for head in network.heads:
+            head.loss.smoothing = config.label_smoothing
         fuse(network).allocate(seed=config.seed, kernels=kernels)
     options = [f"{name}={value}" for name, value in config.to_dict().items() if name not in LOCAL_OPTIONS]
     model = [f"network {network.name}", *network.arena.description()]
     agree(
         world.comm,
         "model, options or version",
-        [*model, *options, f"kernel set {kernels.name}", f"mgwfbp {mgwfbp.__version__}"],
+        [*model, *options, f"files {data.fingerprint}", f"kernel set {kernels.name}", f"mgwfbp {mgwfbp.__version__}"],
     )
     folder = None
     with world.together():
