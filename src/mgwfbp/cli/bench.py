@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import click
 
+from mgwfbp.cli.measured import print_rows
 from mgwfbp.cli.options import examples, option
 from mgwfbp.fields import bytes_from_text
 from mgwfbp.files import check_writable, json_text, write_json
+from mgwfbp.schedule import POLICIES
+from mgwfbp.simulate.comparison import FIXED_SIZE
+from mgwfbp.simulate.networks import cost_from_spec
 
 
 @click.group("bench", short_help="Measure what this machine and its network can do.")
@@ -45,6 +49,64 @@ def allreduce(output: str | None, largest: str) -> None:
             if output:
                 write_json(output, network)
                 click.echo(f"written to {output}")
+
+
+@command.command(
+    "schedules",
+    **examples("""
+        mpirun -n 2 mgwfbp bench schedules resnet20 --batch-size 32
+        mpirun -n 2 mgwfbp bench schedules lenet --network a=2ms,b=10ns --schedule wfbp --schedule optimal
+    """),
+)
+@click.argument("model")
+@option("--batch-size", default=32, type=click.IntRange(1), help="Samples a rank.")
+@option(
+    "--network",
+    metavar="SPEC",
+    help="Play this network: each message takes what it would there.  [default: this machine's own, measured first]",
+)
+@option("--schedule", "names", multiple=True, metavar="NAME", help="A policy; repeat it.  [default: all]")
+@option("--rounds", default=9, type=click.IntRange(1), help="Iterations of each schedule, in turn.")
+@option("--seed", default=1, type=click.IntRange(0, 2**63 - 1), help="Makes the weights and the images.")
+@option("--threads", type=click.IntRange(1), help="BLAS threads a rank.  [default: cores ÷ ranks on this machine]")
+@option("--json", "as_json", is_flag=True, help="Print JSON.")
+def schedules(
+    model: str,
+    batch_size: int,
+    network: str | None,
+    names: tuple[str, ...],
+    rounds: int,
+    seed: int,
+    threads: int | None,
+    as_json: bool,
+) -> None:
+    """Train steps of MODEL under every schedule in turn, and compare with the prediction."""
+    cost = cost_from_spec(network) if network else None
+    from mgwfbp.comm import World, agree, open_transport
+    from mgwfbp.kernels import threads as limit
+    from mgwfbp.training.bench_schedules import bench_schedules
+    from mgwfbp.training.profile import SyntheticRun
+    from mgwfbp.training.start import load_kernels
+
+    world = World(command="bench")
+    agree(world.comm, "options", [f"rounds {rounds}", str(cost)])
+    kernels = load_kernels(world, None)
+    with limit(threads or world.threads):
+        run = SyntheticRun(world, model, batch_size, seed, kernels)
+        transport, cost, _ = open_transport(world, run.network.arena.gradients.nbytes, cost)
+        result = bench_schedules(run, cost, names or [*POLICIES, FIXED_SIZE], rounds, transport)
+    if world.rank == 0 and as_json:
+        click.echo(json_text(result, indent=1))
+    elif world.rank == 0:
+        click.echo(
+            f"{model}, batch {batch_size} a rank, {world.size} ranks, {network or 'this machine’s network'}, "
+            f"{rounds} rounds in turn"
+        )
+        print_rows(result["rows"])
+        for fast, slow in result["surprises"]:
+            click.echo(f"{fast} was faster than {slow}, which was predicted to be faster")
+        if not result["surprises"]:
+            click.echo("ranking as predicted (where predictions differ by more than 2 %)")
 
 
 @command.command(

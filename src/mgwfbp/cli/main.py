@@ -25,6 +25,7 @@ COMMANDS = {
     "reproduce": "The paper's tables and figures beside ours.",
     "import": "Turn public logs into WORKLOAD and NETWORK files.",
     "profile": "Measure a network's layer times: a WORKLOAD file.",
+    "replay": "Run a workload's messages for real, and compare with the prediction.",
     "bench": "Measure what this machine and its network can do.",
 }
 

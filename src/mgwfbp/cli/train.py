@@ -8,6 +8,7 @@ import click
 
 from mgwfbp.cli.options import config_option, examples, option
 from mgwfbp.models import MODELS
+from mgwfbp.simulate.networks import cost_from_spec
 from mgwfbp.training.config import Config
 
 DEFAULT = Config("")
@@ -41,6 +42,7 @@ chrome://tracing or ui.perfetto.dev) and summary.json.
 @option("--out", metavar="FOLDER", help="The run folder.  [default: runs/MODEL-DATE-TIME]")
 @option("--overwrite", is_flag=True, help="Replace another run's files in the run folder.")
 @option("--schedule", default=DEFAULT.schedule, help="wfbp, single, mgwfbp, optimal or bucket:SIZE.")
+@option("--network", metavar="SPEC", help="Let messages take as long as on this network (k80-10gbe:64, a=…,b=…).")
 @option("--epochs", default=DEFAULT.epochs, help="How often every training sample is seen.")
 @option("--iterations", type=int, help="Stop after so many iterations.")
 @option("--batch-size", default=DEFAULT.batch_size, help="Samples a rank and iteration.")
@@ -68,9 +70,10 @@ chrome://tracing or ui.perfetto.dev) and summary.json.
 def command(**options: Any) -> None:
     """Train MODEL on all ranks."""
     config = Config(**options)
+    emulated = cost_from_spec(config.network) if config.network else None
     from mgwfbp.comm import World
     from mgwfbp.training.loop import train
 
-    summary = train(config, World(command="train"))
+    summary = train(config, World(command="train"), emulated)
     if len(set(summary["parameters_sha256"])) > 1:  # said in the last line of the output
         raise SystemExit(1)

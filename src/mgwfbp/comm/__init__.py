@@ -1,7 +1,8 @@
 """Ranks, transports, the comm thread and the all-reduce benchmark. Importing it starts MPI."""
 
 from mgwfbp.comm.agree import agree
-from mgwfbp.comm.benchmark import measure_all_reduce
+from mgwfbp.comm.benchmark import measure_all_reduce, network_of
+from mgwfbp.comm.emulated import EmulatedTransport, open_transport, sleep_until
 from mgwfbp.comm.thread import Alone, Comm, CommThread, Sent, open_comm
 from mgwfbp.comm.transport import HostTransport, Transport, poll_interval_s
 from mgwfbp.comm.world import World
@@ -10,12 +11,16 @@ __all__ = [
     "Alone",
     "Comm",
     "CommThread",
+    "EmulatedTransport",
     "HostTransport",
     "Sent",
     "Transport",
     "World",
     "agree",
     "measure_all_reduce",
+    "network_of",
     "open_comm",
+    "open_transport",
     "poll_interval_s",
+    "sleep_until",
 ]

@@ -10,7 +10,7 @@ import numpy as np
 from mgwfbp.comm.transport import HostTransport, Transport
 from mgwfbp.comm.world import MPI, World
 from mgwfbp.errors import UserError
-from mgwfbp.schedule import TableCost
+from mgwfbp.schedule import AffineCost, TableCost
 
 SMALLEST_NBYTES = 256
 FACTOR = 4
@@ -65,6 +65,23 @@ def measure_all_reduce(
         "a_s": table.affine.a,
         "b_s_per_byte": table.affine.b,
         "r2": table.affine.r2,
+    }
+
+
+def network_of(cost: AffineCost | TableCost, largest: int, source: str, ranks: int) -> dict[str, Any]:
+    """The object of a NETWORK file for a cost that is known: as `measure_all_reduce` gives it for a measured one."""
+    sizes = list(cost.nbytes) if isinstance(cost, TableCost) else [0, *benchmark_sizes(largest)]
+    seconds = [float(cost(float(size))) for size in sizes]
+    line = cost.affine if isinstance(cost, TableCost) else cost
+    r2 = cost.affine.r2 if isinstance(cost, TableCost) else 1.0
+    return {
+        "source": source,
+        "ranks": ranks,
+        "nbytes": sizes,
+        "seconds": seconds,
+        "a_s": line.a,
+        "b_s_per_byte": line.b,
+        "r2": r2,
     }
 
 

@@ -58,9 +58,9 @@ class Comm(Protocol):
         """No more iterations."""
 
 
-def open_comm(world: World, arena: Arena) -> Comm:
+def open_comm(world: World, arena: Arena, transport: Transport | None = None) -> Comm:
     """A comm thread where there is someone to talk to, the plain path otherwise."""
-    return Alone(arena) if world.size == 1 else CommThread(world, arena)
+    return Alone(arena) if world.size == 1 else CommThread(world, arena, transport)
 
 
 class Alone:

@@ -37,14 +37,29 @@ class HostTransport:
     def __init__(self, comm: MPI.Intracomm, poll_s: float | None = None) -> None:
         self.comm = comm
         self.poll_s = poll_interval_s() if poll_s is None else poll_s
+        self.most = most_elements()
 
     def all_reduce(self, array: Any) -> None:
-        """Sum `array` over all ranks, in place."""
-        request = self.comm.Iallreduce(MPI.IN_PLACE, array, MPI.SUM)
-        pause = min(FIRST_POLL_S, self.poll_s)
-        while not request.Test():
-            time.sleep(pause)
-            pause = min(2 * pause, self.poll_s)
+        """Sum `array` over all ranks, in place; in parts if it has more elements than one message may have."""
+        for start in range(0, len(array), self.most):
+            part = array[start : start + self.most]
+            wait(self.comm.Iallreduce(MPI.IN_PLACE, part, MPI.SUM), longest_s=self.poll_s)
+
+
+def wait(request: MPI.Request, *, longest_s: float) -> None:
+    """Return when `request` is done, testing it after 1 µs, then after twice as long each time up to `longest_s`."""
+    pause = min(FIRST_POLL_S, longest_s)
+    while not request.Test():
+        time.sleep(pause)
+        pause = min(2 * pause, longest_s)
+
+
+def most_elements() -> int:
+    """The most elements of one message: MGWFBP_MAX_MESSAGE, else 2³¹ − 1, which is all that some MPIs can count."""
+    text = os.environ.get("MGWFBP_MAX_MESSAGE", str(2**31 - 1))
+    if not text.isdecimal() or not 1 <= int(text) < 2**31:
+        raise UserError(f"MGWFBP_MAX_MESSAGE={text}: must be a whole number of elements from 1 to 2147483647")
+    return int(text)
 
 
 def poll_interval_s() -> float:

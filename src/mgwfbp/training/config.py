@@ -14,13 +14,13 @@ from mgwfbp.errors import UserError, unknown_name
 class Config:
     """The options of `mgwfbp train`; config.json in the run folder holds them as they were used.
 
-    `batch_size` is per rank; `global_batch_size`, if given, is what all ranks share instead, and need not divide by
-    their number. `iterations` ends the run before its `epochs` are over. `shift` and `flip` augment the training
-    images, `label_smoothing` is a share of the target; `on_bad_image` is stop or skip. `profile_iterations` run
-    unmerged before the plan; `log_every` is how many iterations pass between two progress lines;
-    `timeline_iterations` is how many planned iterations the timeline shows; `threads` are BLAS threads
-    a rank (the rank's share of the cores by default), `decode_threads` those that decode images (as many, 4 at most),
-    `kernels` the kernel set (the fastest that is installed).
+    `network` is the SPEC of a network to emulate (None: messages take what they take). `batch_size` is per rank;
+    `global_batch_size`, if given, is what all ranks share instead, and need not divide by their number. `iterations`
+    ends the run before its `epochs` are over. `shift` and `flip` augment the training images, `label_smoothing` is a
+    share of the target; `on_bad_image` is stop or skip. `profile_iterations` run unmerged before the plan; `log_every`
+    is how many iterations pass between two progress lines; `timeline_iterations` is how many planned iterations the
+    timeline shows; `threads` are BLAS threads a rank (the rank's share of the cores by default), `decode_threads` those
+    that decode images (as many, 4 at most), `kernels` the kernel set (the fastest that is installed).
     """
 
     model: str
@@ -29,6 +29,7 @@ class Config:
     out: str | None = None
     overwrite: bool = False
     schedule: str = "optimal"
+    network: str | None = None
     epochs: int = 3
     iterations: int | None = None
     batch_size: int = 32

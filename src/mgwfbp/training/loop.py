@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from mgwfbp.comm import World, measure_all_reduce, open_comm
+from mgwfbp.comm import World, open_comm, open_transport
 from mgwfbp.data import Share, shares
 from mgwfbp.kernels import Kernels, threads
 from mgwfbp.layers import Step
-from mgwfbp.schedule import unmerged
+from mgwfbp.schedule import AffineCost, TableCost, unmerged
 from mgwfbp.training.batches import batches
 from mgwfbp.training.config import Config
 from mgwfbp.training.evaluate import evaluate
@@ -26,9 +26,10 @@ from mgwfbp.training.report import Reporter
 from mgwfbp.training.start import load_kernels, same_start
 
 
-def train(config: Config, world: World | None = None) -> dict[str, Any]:
+def train(config: Config, world: World | None = None, emulated: AffineCost | TableCost | None = None) -> dict[str, Any]:
     """Train as `config` says on all ranks; returns the summary (the object of summary.json), equal on all ranks.
 
+    With `emulated`, the cost of the network that `config.network` names, each message takes that long.
     Collective. Raises UserError, on all ranks alike, for what the user can mend.
     """
     world = world or World()
@@ -36,11 +37,11 @@ def train(config: Config, world: World | None = None) -> dict[str, Any]:
     kernels = load_kernels(world, config.kernels)
     # NumPy's overflow warnings would say on every rank, line by line, what the check of the loss says once.
     with threads(config.threads or world.threads), np.errstate(over="ignore", invalid="ignore"):
-        return _train(config, world, kernels)
+        return _train(config, world, kernels, emulated)
 
 
-def _train(config: Config, world: World, kernels: Kernels) -> dict[str, Any]:
-    network, data, global_batch, folder = same_start(config, world, kernels)
+def _train(config: Config, world: World, kernels: Kernels, emulated: AffineCost | TableCost | None) -> dict[str, Any]:
+    network, data, global_batch, folder = same_start(config, world, kernels, emulated)
     samples = len(data.train_labels)
     iterations = config.total_iterations(samples, global_batch)
     optimizer = SGD(
@@ -51,9 +52,11 @@ def _train(config: Config, world: World, kernels: Kernels) -> dict[str, Any]:
         weight_decay=config.weight_decay,
         nesterov=config.nesterov,
     )
-    all_reduce = measure_all_reduce(world, network.arena.gradients.nbytes) if world.size > 1 else None
+    transport, all_reduce = None, None
+    if world.size > 1:
+        transport, _, all_reduce = open_transport(world, network.arena.gradients.nbytes, emulated)
     lr_factor = lr_policy(config.lr_policy)
-    comm = open_comm(world, network.arena)
+    comm = open_comm(world, network.arena, transport)
     with Reporter(iterations, folder is None, world.size) as reporter:
         reporter.start(config, world, network, global_batch, all_reduce)
         record = Record(world, network.arena, folder, reporter, config.timeline_iterations)

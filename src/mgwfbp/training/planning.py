@@ -66,5 +66,9 @@ def make_plan(
         if world.rank == 0:
             schedule = make_schedule(policy, workload, cost)
     agreed: Schedule = world.comm.bcast(schedule, root=0)
-    (update_s,) = world.max([float(np.median([t.update_ns for t in times])) * 1e-9])
-    return Plan(workload, all_reduce, agreed, predict(workload, agreed, cost), update_s)
+    return Plan(workload, all_reduce, agreed, predict(workload, agreed, cost), updates_s(world, times))
+
+
+def updates_s(world: World, times: Sequence[IterationTimes]) -> float:
+    """Seconds of all updates of an iteration: the median over `times`, the largest over the ranks. Collective."""
+    return world.max([float(np.median([t.update_ns for t in times])) * 1e-9])[0]

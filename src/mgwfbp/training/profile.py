@@ -1,21 +1,50 @@
-"""Measure a net's layer times on this machine, without training it."""
+"""Measure a net on this machine without training it: real iterations on synthetic images, with a learning rate of 0."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from mgwfbp.comm import World, agree, open_comm, poll_interval_s
+from mgwfbp.comm import Comm, World, agree, open_comm, poll_interval_s
 from mgwfbp.data import Share, load, slice_of_rank
 from mgwfbp.fusion import fuse
-from mgwfbp.kernels import threads
+from mgwfbp.kernels import Kernels, threads
 from mgwfbp.layers import Step
 from mgwfbp.measure.profiler import workload_from_times
 from mgwfbp.models import build
-from mgwfbp.schedule import Workload, unmerged
+from mgwfbp.schedule import Schedule, Workload, unmerged
 from mgwfbp.training.batches import batches
-from mgwfbp.training.iteration import run_iteration
+from mgwfbp.training.iteration import Iteration, run_iteration
 from mgwfbp.training.optimizer import SGD
 from mgwfbp.training.start import load_kernels
+
+
+class SyntheticRun:
+    """A net on synthetic images, `batch_size` a rank, the same on all ranks. Collective.
+
+    Raises UserError on all ranks for an unknown model, or if ranks differ in what they were asked for.
+    """
+
+    def __init__(self, world: World, model: str, batch_size: int, seed: int, kernels: Kernels) -> None:
+        self.world, self.batch_size, self.seed, self.number = world, batch_size, seed, 0
+        with world.together():
+            poll_interval_s()
+            self.network = network = fuse(build(model)).allocate(seed=seed, kernels=kernels)
+            shape = "x".join(str(size) for size in network.input.shape)
+            data = load(f"synthetic:{shape}x{network.classes}", seed=seed)
+        options = [f"batch_size={batch_size}", f"seed={seed}", f"kernel set {kernels.name}"]
+        agree(world.comm, "model or options", [network.name, *network.arena.description(), *options])
+        self.optimizer = SGD(network.arena, network.kernels, lr=0.0)
+        part = slice_of_rank(batch_size * world.size, world.rank, world.size)
+        indices = np.arange(part.start, part.stop) % len(data.train_labels)
+        self.share = Share(indices, part.start, batch_size * world.size)
+        self.batch = batches(data, network.arena.parameters.dtype)
+
+    def iteration(self, comm: Comm, schedule: Schedule) -> Iteration:
+        """One iteration under `schedule`; all ranks begin together. Collective."""
+        step = Step(iteration=self.number, first_row=self.share.first_row, seed=self.seed)
+        self.number += 1
+        self.world.comm.Barrier()
+        return run_iteration(self.network, comm, self.optimizer, schedule, self.share, self.batch, step)
 
 
 def profile(
@@ -23,28 +52,16 @@ def profile(
 ) -> Workload:
     """The workload of `model` at `batch_size` a rank, from `iterations` unmerged iterations after one to warm up.
 
-    Collective. The iterations are real ones, messages included, on synthetic images with a learning rate of 0.
+    Collective; messages included.
     """
     kernels = load_kernels(world, None)
     with threads(count or world.threads):
-        with world.together():
-            poll_interval_s()
-            network = fuse(build(model)).allocate(seed=seed, kernels=kernels)
-            shape = "x".join(str(size) for size in network.input.shape)
-            data = load(f"synthetic:{shape}x{network.classes}", seed=seed)
-        options = [f"batch_size={batch_size}", f"iterations={iterations}", f"seed={seed}", f"kernel set {kernels.name}"]
-        agree(world.comm, "model or options", [network.name, *network.arena.description(), *options])
-        comm = open_comm(world, network.arena)
-        optimizer = SGD(network.arena, network.kernels, lr=0.0)
-        part = slice_of_rank(batch_size * world.size, world.rank, world.size)
-        share = Share(np.arange(part.start, part.stop) % len(data.train_labels), part.start, batch_size * world.size)
-        batch = batches(data, network.arena.parameters.dtype)
-        schedule = unmerged(len(network.learnable))
-        done = [
-            run_iteration(network, comm, optimizer, schedule, share, batch, Step(iteration=number, seed=seed))
-            for number in range(iterations + 1)
-        ]
+        run = SyntheticRun(world, model, batch_size, seed, kernels)
+        agree(world.comm, "options", [f"iterations {iterations}"])
+        comm = open_comm(world, run.network.arena)
+        schedule = unmerged(len(run.network.learnable))
+        done = [run.iteration(comm, schedule) for _ in range(iterations + 1)]
         comm.close()
     times = [iteration.times for iteration in done[1:]]
     source = f"measured by mgwfbp profile: median of {iterations} iterations, maximum over {world.size} ranks"
-    return workload_from_times(network.name, batch_size, network.arena, times, world.max, source)
+    return workload_from_times(run.network.name, batch_size, run.network.arena, times, world.max, source)

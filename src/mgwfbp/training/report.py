@@ -63,8 +63,9 @@ class Reporter:
         )
         if all_reduce:
             a, b = all_reduce["a_s"], all_reduce["b_s_per_byte"]
+            kind = "measured" if all_reduce["source"].startswith("measured") else "emulated"
             self.line(
-                f"measured all-reduce: {a * 1e6:.1f} µs a message + {b * 1e9:.3f} ns a byte (R² {all_reduce['r2']:.3f})"
+                f"{kind} all-reduce: {a * 1e6:.1f} µs a message + {b * 1e9:.3f} ns a byte (R² {all_reduce['r2']:.3f})"
             )
 
     def plan(self, plan: Plan) -> None:

@@ -12,13 +12,13 @@ from mgwfbp.fusion import fuse
 from mgwfbp.kernels import Kernels, kernel_set
 from mgwfbp.models import build
 from mgwfbp.network import Network
-from mgwfbp.schedule import find_policy
+from mgwfbp.schedule import AffineCost, TableCost, find_policy
 from mgwfbp.training.config import Config
 from mgwfbp.training.lr import check_lr
 from mgwfbp.training.run_folder import RunFolder
 
 # Where files lie and how many threads work may differ from node to node; what is computed may not.
-LOCAL_OPTIONS = ("out", "data_dir", "overwrite", "threads", "decode_threads", "kernels")
+LOCAL_OPTIONS = ("out", "data_dir", "overwrite", "threads", "decode_threads", "kernels", "network")
 
 
 def open_data(config: Config, world: World) -> Data:
@@ -51,7 +51,7 @@ def load_kernels(world: World, name: str | None) -> Kernels:
     return kernels
 
 
-def same_start(config: Config, world: World, kernels: Kernels) -> Start:
+def same_start(config: Config, world: World, kernels: Kernels, emulated: AffineCost | TableCost | None) -> Start:
     """Load the data, build the net, compare the ranks, make the run folder, broadcast the weights. Collective.
 
     Raises UserError on all ranks if one cannot start, or if ranks differ in their options, version or model: then
@@ -75,7 +75,14 @@ def same_start(config: Config, world: World, kernels: Kernels) -> Start:
     agree(
         world.comm,
         "model, options or version",
-        [*model, *options, f"files {data.fingerprint}", f"kernel set {kernels.name}", f"mgwfbp {mgwfbp.__version__}"],
+        [
+            *model,
+            *options,
+            f"files {data.fingerprint}",
+            f"emulated network {emulated}",
+            f"kernel set {kernels.name}",
+            f"mgwfbp {mgwfbp.__version__}",
+        ],
     )
     folder = None
     with world.together():

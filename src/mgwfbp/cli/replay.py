@@ -1,0 +1,63 @@
+"""mgwfbp replay"""
+
+from __future__ import annotations
+
+import click
+
+from mgwfbp.cli.measured import print_rows
+from mgwfbp.cli.options import examples, option
+from mgwfbp.files import check_writable, json_text, write_json
+from mgwfbp.schedule import POLICIES
+from mgwfbp.simulate.comparison import FIXED_SIZE
+from mgwfbp.simulate.networks import cost_from_spec
+from mgwfbp.simulate.workloads import workload_from_spec
+
+
+@click.command(
+    "replay",
+    short_help="Run a workload's messages for real, and compare with the prediction.",
+    **examples("""
+        mpirun -n 2 mgwfbp replay k80-googlenet --network k80-10gbe:64
+        mpirun -n 4 mgwfbp replay workload.json --schedule optimal --schedule single --timeline timeline.json
+    """),
+)
+@click.argument("workload", metavar="WORKLOAD")
+@option(
+    "--network",
+    metavar="SPEC",
+    help="Play this network: each message takes what it would there.  [default: this machine's own, measured first]",
+)
+@option("--schedule", "schedules", multiple=True, metavar="NAME", help="A policy; repeat it.  [default: all]")
+@option("--rounds", default=7, type=click.IntRange(1), help="Iterations of each schedule, in turn.")
+@option("--timeline", metavar="FILE.json", help="Write the last round as a Chrome trace, planned beside measured.")
+@option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(
+    workload: str, network: str | None, schedules: tuple[str, ...], rounds: int, timeline: str | None, as_json: bool
+) -> None:
+    """Play WORKLOAD (a file, or the shipped k80-googlenet) on all ranks under each schedule.
+
+    Layers become waits of their measured length; gradients, comm thread and messages are real.
+    """
+    work = workload_from_spec(workload)
+    if timeline:
+        check_writable(timeline)
+    cost = cost_from_spec(network) if network else None
+    from mgwfbp.comm import World, agree, open_transport
+    from mgwfbp.training.replay import open_replay, replay
+
+    world = World(command="replay")
+    agree(world.comm, "workload or options", [repr(work), str(cost), f"rounds {rounds}"])
+    with world.together():
+        work, arena = open_replay(work)
+    transport, cost, _ = open_transport(world, arena.gradients.nbytes, cost)
+    rows, trace = replay(world, work, arena, cost, schedules or [*POLICIES, FIXED_SIZE], rounds, transport)
+    with world.together():
+        if world.rank == 0:
+            if timeline and trace:
+                write_json(timeline, trace)
+            if as_json:
+                click.echo(json_text({"rows": rows}, indent=1))
+            else:
+                where = network or "this machine's network"
+                click.echo(f"{work.name} on {where}, {world.size} ranks, {rounds} rounds in turn")
+                print_rows(rows)

@@ -1,0 +1,65 @@
+"""The `emulated` transport: a real all-reduce among the ranks present that takes as long as a given cost says."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from mgwfbp.comm.benchmark import measure_all_reduce, network_of
+from mgwfbp.comm.transport import HostTransport, Transport, wait
+from mgwfbp.comm.world import MPI, World
+from mgwfbp.schedule import AffineCost, Cost, TableCost
+
+SPIN_NS = 50_000  # a sleep ends about 60 µs late: the last bit before the deadline is waited for awake
+
+
+class EmulatedTransport:
+    """Wraps `inner`: each message ends `cost(nbytes)` seconds after the last rank began it.
+
+    The sums are those of the ranks present; the cost is that of the cluster that is played. On one machine all ranks
+    have one clock and tell each other when they began; across machines each counts from its own beginning. The wait
+    sleeps, so the compute thread keeps its core. `late` counts messages whose real all-reduce took longer than the
+    cost: if there are many, the cost cannot be emulated here.
+    """
+
+    def __init__(self, inner: Transport, cost: Cost, world: World, comm: MPI.Intracomm) -> None:
+        self.inner, self.cost, self.comm = inner, cost, comm
+        self.name = f"emulated over {inner.name}"
+        self.one_clock = world.local_size == world.size
+        self.late = 0
+        self._began = np.zeros(1, np.int64)
+
+    def all_reduce(self, array: Any) -> None:
+        """Sum `array` over all ranks, in place, and end when the cost says."""
+        self._began[0] = time.perf_counter_ns()
+        self.inner.all_reduce(array)
+        if self.one_clock:
+            wait(self.comm.Iallreduce(MPI.IN_PLACE, self._began, MPI.MAX), longest_s=2e-4)
+        deadline = int(self._began[0]) + round(float(self.cost(float(array.nbytes))) * 1e9)
+        self.late += time.perf_counter_ns() > deadline
+        sleep_until(deadline)
+
+
+def open_transport(
+    world: World, largest: int, cost: AffineCost | TableCost | None
+) -> tuple[Transport, AffineCost | TableCost, dict[str, Any]]:
+    """(the transport, what its messages cost, that as the object of a NETWORK file). Collective.
+
+    With `cost` it is emulated; without, this network's own cost is measured up to `largest` bytes.
+    """
+    comm = world.comm.Dup()
+    host = HostTransport(comm)
+    if cost is not None:
+        emulated = EmulatedTransport(host, cost, world, comm)
+        return emulated, cost, network_of(cost, largest, f"given; {emulated.name}", world.size)
+    network = measure_all_reduce(world, largest, transport=host)
+    return host, TableCost(tuple(map(float, network["nbytes"])), tuple(network["seconds"])), network
+
+
+def sleep_until(deadline_ns: int) -> None:
+    """Return at `deadline_ns` of `time.perf_counter_ns()`, to a few µs; asleep but for the last 50 µs."""
+    while (left := deadline_ns - time.perf_counter_ns()) > 0:
+        if left > 2 * SPIN_NS:
+            time.sleep((left - SPIN_NS) * 1e-9)

@@ -1,0 +1,130 @@
+"""Play a workload: its layers become waits, its gradients real messages; what was predicted stands beside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from statistics import median, quantiles
+from typing import Any
+
+from mgwfbp.arena import Arena, LayerSpec
+from mgwfbp.comm import CommThread, Transport, World, agree, sleep_until
+from mgwfbp.errors import UserError
+from mgwfbp.measure.profiler import IterationTimes
+from mgwfbp.measure.timeline import Span, chrome_trace, planned_spans
+from mgwfbp.schedule import Cost, Schedule, Workload, make_schedule, predict
+from mgwfbp.training.iteration import Iteration, clock, measured_spans
+
+ITEM = 4  # bytes of a float32
+
+
+def open_replay(workload: Workload) -> tuple[Workload, Arena]:
+    """(the workload with its sizes rounded up to the arena's, an arena with its layers). Raises UserError."""
+    specs = [LayerSpec(layer.name, [("gradient", (-(-layer.nbytes // ITEM),))]) for layer in workload.layers]
+    try:
+        arena = Arena(specs)
+    except (MemoryError, ValueError):
+        raise UserError(f"workload {workload.name}: no memory for {workload.nbytes:,} bytes of gradients") from None
+    layers = zip(workload.layers, arena.layer_nbytes, strict=True)
+    return replace(workload, layers=tuple(replace(layer, nbytes=nbytes) for layer, nbytes in layers)), arena
+
+
+def replay(
+    world: World,
+    workload: Workload,
+    arena: Arena,
+    cost: Cost,
+    names: Sequence[str],
+    rounds: int,
+    transport: Transport | None = None,
+) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """(a row for each policy in `names`, the Chrome trace of the last round on rank 0). Collective.
+
+    `workload` and `arena` are `open_replay`'s; `cost` is what messages will take, or were measured to. The policies
+    take turns, `rounds` times, after one round that is not counted. The comm thread, the transport and the messages are
+    the ones of training; only the layers are replaced, by waiting until their time is over.
+    """
+    schedules = plan_all(world, workload, cost, names)
+    comm = CommThread(world, arena, transport)
+    world.comm.Barrier()
+    zero = clock()
+
+    def play(schedule: Schedule) -> Iteration:
+        return _iteration(world, comm, workload, schedule)
+
+    turns = take_turns(play, schedules, rounds)
+    comm.close()
+    rows, spans = [], []
+    for schedule, done in zip(schedules, turns, strict=True):
+        prediction = predict(workload, schedule, cost)
+        rows.append(measured_row(world, schedule, prediction.iteration_s, done))
+        times = done[-1].times
+        spans += named(schedule.policy, measured_spans(done[-1], arena.names, arena.layer_nbytes, rounds))
+        spans += named(schedule.policy, planned_spans(workload, prediction, times.start, times.end))
+    gathered = world.comm.gather((spans, zero), root=0)
+    trace = chrome_trace([spans for spans, _ in gathered], [zero for _, zero in gathered]) if gathered else None
+    return rows, trace
+
+
+def plan_all(world: World, workload: Workload, cost: Cost, names: Sequence[str]) -> list[Schedule]:
+    """The schedules of the policies `names`, made by rank 0. Collective; raises UserError on all ranks."""
+    agree(world.comm, "schedules", list(names))
+    schedules = None
+    with world.together():
+        if world.rank == 0:
+            schedules = [make_schedule(name, workload, cost) for name in names]
+    return world.comm.bcast(schedules, root=0)
+
+
+def take_turns(
+    play: Callable[[Schedule], Iteration], schedules: Sequence[Schedule], rounds: int
+) -> list[list[Iteration]]:
+    """For each schedule its `rounds` iterations; in a round each has its turn. The round before is not counted."""
+    done: list[list[Iteration]] = [[] for _ in schedules]
+    for number in range(rounds + 1):
+        for schedule, own in zip(schedules, done, strict=True):
+            iteration = play(schedule)
+            if number:
+                own.append(iteration)
+    return done
+
+
+def measured_row(world: World, schedule: Schedule, predicted_s: float, done: Sequence[Iteration]) -> dict[str, Any]:
+    """The object of one schedule: medians over its iterations, each as long as its slowest rank's. Collective."""
+    seconds = world.max([iteration.seconds for iteration in done])
+    low, _, high = quantiles(seconds, n=4, method="inclusive") if len(seconds) > 1 else seconds * 3
+    (unhidden,) = world.max([1 - median(iteration.overlap for iteration in done)])
+    return {
+        "schedule": schedule.policy,
+        "buckets": len(schedule.buckets),
+        "predicted_iteration_s": predicted_s,
+        "measured_iteration_s": median(seconds),
+        "ratio": median(seconds) / predicted_s,
+        "ratio_low": low / predicted_s,
+        "ratio_high": high / predicted_s,
+        "overlap": 1 - unhidden,
+    }
+
+
+def named(policy: str, spans: Sequence[Span]) -> list[Span]:
+    """`spans`, each with the policy in its details."""
+    return [span._replace(details={**span.details, "schedule": policy}) for span in spans]
+
+
+def _iteration(world: World, comm: CommThread, workload: Workload, schedule: Schedule) -> Iteration:
+    comm.begin(schedule)
+    world.comm.Barrier()
+    start = clock()
+    forward_end = start + round(workload.forward_s * 1e9)
+    sleep_until(forward_end)
+    ready = []
+    for layer, ready_s in enumerate(workload.ready_s()):
+        sleep_until(forward_end + round(ready_s * 1e9))
+        ready.append(clock())
+        comm.gradient_ready(layer)
+    backward_end = clock()
+    sent, updates = [], []
+    for bucket in comm.completed():
+        updates.append((clock(), clock()))
+        sent.append(bucket)
+    return Iteration(0.0, 0, IterationTimes(start, forward_end, ready, backward_end, clock(), 0), sent, updates)
