@@ -2,7 +2,8 @@
 
 from mgwfbp.comm.agree import agree
 from mgwfbp.comm.benchmark import measure_all_reduce, network_of
-from mgwfbp.comm.emulated import EmulatedTransport, open_transport, sleep_until
+from mgwfbp.comm.emulated import EmulatedTransport, open_transport
+from mgwfbp.comm.sleep import sharpen_sleeps, sleep_until
 from mgwfbp.comm.thread import Alone, Comm, CommThread, Sent, open_comm
 from mgwfbp.comm.transport import HostTransport, Transport, poll_interval_s
 from mgwfbp.comm.world import World
@@ -22,5 +23,6 @@ __all__ = [
     "open_comm",
     "open_transport",
     "poll_interval_s",
+    "sharpen_sleeps",
     "sleep_until",
 ]

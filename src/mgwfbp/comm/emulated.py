@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from mgwfbp.comm.benchmark import measure_all_reduce, network_of
+from mgwfbp.comm.sleep import sleep_until
 from mgwfbp.comm.transport import HostTransport, Transport, wait
 from mgwfbp.comm.world import MPI, World
 from mgwfbp.schedule import AffineCost, Cost, TableCost
-
-SPIN_NS = 50_000  # a sleep ends about 60 µs late: the last bit before the deadline is waited for awake
 
 
 class EmulatedTransport:
@@ -36,7 +35,7 @@ class EmulatedTransport:
         self._began[0] = time.perf_counter_ns()
         self.inner.all_reduce(array)
         if self.one_clock:
-            wait(self.comm.Iallreduce(MPI.IN_PLACE, self._began, MPI.MAX), longest_s=2e-4)
+            wait(self.comm.Iallreduce(MPI.IN_PLACE, self._began, MPI.MAX), 20e-6)
         deadline = int(self._began[0]) + round(float(self.cost(float(array.nbytes))) * 1e9)
         self.late += time.perf_counter_ns() > deadline
         sleep_until(deadline)
@@ -55,11 +54,5 @@ def open_transport(
         emulated = EmulatedTransport(host, cost, world, comm)
         return emulated, cost, network_of(cost, largest, f"given; {emulated.name}", world.size)
     network = measure_all_reduce(world, largest, transport=host)
-    return host, TableCost(tuple(map(float, network["nbytes"])), tuple(network["seconds"])), network
-
-
-def sleep_until(deadline_ns: int) -> None:
-    """Return at `deadline_ns` of `time.perf_counter_ns()`, to a few µs; asleep but for the last 50 µs."""
-    while (left := deadline_ns - time.perf_counter_ns()) > 0:
-        if left > 2 * SPIN_NS:
-            time.sleep((left - SPIN_NS) * 1e-9)
+    host.cost = table = TableCost(tuple(map(float, network["nbytes"])), tuple(network["seconds"]))
+    return host, table, network

@@ -24,6 +24,7 @@ from typing import NamedTuple, Protocol
 
 from mgwfbp.arena import Arena
 from mgwfbp.comm.agree import agree
+from mgwfbp.comm.sleep import sharpen_sleeps
 from mgwfbp.comm.transport import HostTransport, Transport
 from mgwfbp.comm.world import World, abort_job
 from mgwfbp.schedule import Bucket, Schedule
@@ -158,6 +159,7 @@ class CommThread:
 
     def _run(self) -> None:
         where = "in the comm thread"
+        sharpen_sleeps()
         try:
             while (schedule := self._orders.get()) is not None:
                 ready: dict[int, int] = {}

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 from mgwfbp.comm.world import MPI
 from mgwfbp.errors import UserError
+from mgwfbp.schedule import AffineCost, Cost
 
-# A sleep this short takes about 60 µs on Linux (the timer's slack). It brought a 16 kB message between two ranks from
-# 0.9 ms (with a first sleep of 20 µs) to 0.35 ms, and cost the compute thread no more.
-FIRST_POLL_S = 1e-6
+SHORTEST_POLL_S, LONGEST_POLL_S = 10e-6, 200e-6
+FIRST_GUESS = AffineCost(50e-6, 0.5e-9)  # of a message between two ranks of one machine, until it is measured
 
 
 class Transport(Protocol):
@@ -27,31 +27,35 @@ class HostTransport:
     """NumPy arrays by MPI_Iallreduce, in place on the slice.
 
     MPI advances a non-blocking message only inside MPI calls, so somebody must call it: the comm thread tests, sleeping
-    in between (1 µs at first, for short messages, then twice as long each time up to `poll_s` seconds), because a
-    blocking Wait would spin and take the core from the backward pass. 200 µs measured within 7 % of the pipelined bound
-    on MPICH; 1 ms was worse than no overlap at all.
+    in between, because a blocking Wait would spin and take the core from the backward pass. How long it sleeps depends
+    on what the message should take, `cost`: an eighth of it, at least 10 and at most 200 µs. A short message has a few
+    steps, and each waits for a test; in a long one 200 µs are nothing (1 ms was worse than no overlap at all). When the
+    message takes longer, because a rank is late, the pauses grow slowly, with the time that has passed.
     """
 
     name = "host"
 
-    def __init__(self, comm: MPI.Intracomm, poll_s: float | None = None) -> None:
-        self.comm = comm
-        self.poll_s = poll_interval_s() if poll_s is None else poll_s
-        self.most = most_elements()
+    def __init__(self, comm: MPI.Intracomm, cost: Cost = FIRST_GUESS) -> None:
+        self.comm, self.cost = comm, cost
+        self.fixed_s, self.most = poll_interval_s(), most_elements()
 
     def all_reduce(self, array: Any) -> None:
         """Sum `array` over all ranks, in place; in parts if it has more elements than one message may have."""
         for start in range(0, len(array), self.most):
             part = array[start : start + self.most]
-            wait(self.comm.Iallreduce(MPI.IN_PLACE, part, MPI.SUM), longest_s=self.poll_s)
+            request = self.comm.Iallreduce(MPI.IN_PLACE, part, MPI.SUM)
+            wait(request, float(self.cost(float(part.nbytes))) / 8, self.fixed_s)
 
 
-def wait(request: MPI.Request, *, longest_s: float) -> None:
-    """Return when `request` is done, testing it after 1 µs, then after twice as long each time up to `longest_s`."""
-    pause = min(FIRST_POLL_S, longest_s)
+def wait(request: MPI.Request, pause_s: float, fixed_s: float | None = None) -> None:
+    """Return when `request` is done: sleeps about `pause_s` between tests, more if it takes long, or always `fixed_s`."""
+    pause = min(max(pause_s, SHORTEST_POLL_S), LONGEST_POLL_S)
+    start = time.perf_counter()
     while not request.Test():
-        time.sleep(pause)
-        pause = min(2 * pause, longest_s)
+        if fixed_s is not None:
+            time.sleep(fixed_s)
+        else:
+            time.sleep(min(max(pause, (time.perf_counter() - start) / 32), LONGEST_POLL_S))
 
 
 def most_elements() -> int:
@@ -62,9 +66,11 @@ def most_elements() -> int:
     return int(text)
 
 
-def poll_interval_s() -> float:
-    """The polling interval in seconds: MGWFBP_POLL_US microseconds, 200 by default. Raises UserError for no number."""
-    text = os.environ.get("MGWFBP_POLL_US", "200")
+def poll_interval_s() -> float | None:
+    """MGWFBP_POLL_US microseconds between two tests, in seconds; None if it is not set. UserError for no number."""
+    text = os.environ.get("MGWFBP_POLL_US")
+    if text is None:
+        return None
     try:
         value = float(text)
     except ValueError:

@@ -8,7 +8,7 @@ from statistics import median, quantiles
 from typing import Any
 
 from mgwfbp.arena import Arena, LayerSpec
-from mgwfbp.comm import CommThread, Transport, World, agree, sleep_until
+from mgwfbp.comm import CommThread, Transport, World, agree, sharpen_sleeps, sleep_until
 from mgwfbp.errors import UserError
 from mgwfbp.measure.profiler import IterationTimes
 from mgwfbp.measure.timeline import Span, chrome_trace, planned_spans
@@ -45,6 +45,7 @@ def replay(
     the ones of training; only the layers are replaced, by waiting until their time is over.
     """
     schedules = plan_all(world, workload, cost, names)
+    sharpen_sleeps()
     comm = CommThread(world, arena, transport)
     world.comm.Barrier()
     zero = clock()
