@@ -48,7 +48,7 @@ class HostTransport:
 
 
 def wait(request: MPI.Request, pause_s: float, fixed_s: float | None = None) -> None:
-    """Return when `request` is done: sleeps about `pause_s` between tests, more if it takes long, or always `fixed_s`."""
+    """Return when `request` is done; sleeps `pause_s` between tests, longer if it takes long, or always `fixed_s`."""
     pause = min(max(pause_s, SHORTEST_POLL_S), LONGEST_POLL_S)
     start = time.perf_counter()
     while not request.Test():
