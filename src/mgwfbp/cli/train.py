@@ -43,6 +43,11 @@ chrome://tracing or ui.perfetto.dev) and summary.json.
 @option("--overwrite", is_flag=True, help="Replace another run's files in the run folder.")
 @option("--schedule", default=DEFAULT.schedule, help="wfbp, single, mgwfbp, optimal or bucket:SIZE.")
 @option("--network", metavar="SPEC", help="Let messages take as long as on this network (k80-10gbe:64, a=…,b=…).")
+@option(
+    "--replan",
+    default=DEFAULT.replan,
+    help="Measure and plan again: auto (when iterations take longer or shorter than predicted), never, or every N.",
+)
 @option("--epochs", default=DEFAULT.epochs, help="How often every training sample is seen.")
 @option("--iterations", type=int, help="Stop after so many iterations.")
 @option("--batch-size", default=DEFAULT.batch_size, help="Samples a rank and iteration.")

@@ -2,7 +2,8 @@
 
 from mgwfbp.comm.agree import agree
 from mgwfbp.comm.benchmark import measure_all_reduce, network_of
-from mgwfbp.comm.emulated import EmulatedTransport, open_transport
+from mgwfbp.comm.emulated import EmulatedTransport
+from mgwfbp.comm.network import measure_again, open_transport
 from mgwfbp.comm.sleep import sharpen_sleeps, sleep_until
 from mgwfbp.comm.thread import Alone, Comm, CommThread, Sent, open_comm
 from mgwfbp.comm.transport import HostTransport, Transport, poll_interval_s
@@ -18,6 +19,7 @@ __all__ = [
     "Transport",
     "World",
     "agree",
+    "measure_again",
     "measure_all_reduce",
     "network_of",
     "open_comm",

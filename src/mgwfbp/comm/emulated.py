@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from mgwfbp.comm.benchmark import measure_all_reduce, network_of
 from mgwfbp.comm.sleep import sleep_until
-from mgwfbp.comm.transport import HostTransport, Transport, wait
+from mgwfbp.comm.transport import Transport, wait
 from mgwfbp.comm.world import MPI, World
-from mgwfbp.schedule import AffineCost, Cost, TableCost
+from mgwfbp.schedule import Cost
 
 
 class EmulatedTransport:
@@ -39,20 +38,3 @@ class EmulatedTransport:
         deadline = int(self._began[0]) + round(float(self.cost(float(array.nbytes))) * 1e9)
         self.late += time.perf_counter_ns() > deadline
         sleep_until(deadline)
-
-
-def open_transport(
-    world: World, largest: int, cost: AffineCost | TableCost | None
-) -> tuple[Transport, AffineCost | TableCost, dict[str, Any]]:
-    """(the transport, what its messages cost, that as the object of a NETWORK file). Collective.
-
-    With `cost` it is emulated; without, this network's own cost is measured up to `largest` bytes.
-    """
-    comm = world.comm.Dup()
-    host = HostTransport(comm)
-    if cost is not None:
-        emulated = EmulatedTransport(host, cost, world, comm)
-        return emulated, cost, network_of(cost, largest, f"given; {emulated.name}", world.size)
-    network = measure_all_reduce(world, largest, transport=host)
-    host.cost = table = TableCost(tuple(map(float, network["nbytes"])), tuple(network["seconds"]))
-    return host, table, network

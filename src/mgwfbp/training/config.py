@@ -8,13 +8,15 @@ from math import ceil
 from typing import Any
 
 from mgwfbp.errors import UserError, unknown_name
+from mgwfbp.training.drift import check_replan
 
 
 @dataclass(frozen=True)
 class Config:
     """The options of `mgwfbp train`; config.json in the run folder holds them as they were used.
 
-    `network` is the SPEC of a network to emulate (None: messages take what they take). `batch_size` is per rank;
+    `network` is the SPEC of a network to emulate (None: messages take what they take); `replan` is auto, never or a
+    number of iterations. `batch_size` is per rank;
     `global_batch_size`, if given, is what all ranks share instead, and need not divide by their number. `iterations`
     ends the run before its `epochs` are over. `shift` and `flip` augment the training images, `label_smoothing` is a
     share of the target; `on_bad_image` is stop or skip. `profile_iterations` run unmerged before the plan; `log_every`
@@ -30,6 +32,7 @@ class Config:
     overwrite: bool = False
     schedule: str = "optimal"
     network: str | None = None
+    replan: str = "auto"
     epochs: int = 3
     iterations: int | None = None
     batch_size: int = 32
@@ -69,6 +72,7 @@ class Config:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise UserError(f"--{name.replace('_', '-')} must be {least} or more, got {value}")
+        check_replan(self.replan)
         if self.seed >= 2**63:
             raise UserError(f"--seed must be below 2^63, got {self.seed}")
         if not 0 <= self.label_smoothing < 1:

@@ -31,6 +31,7 @@ class Record:
         # Only what the summary needs of each iteration: a long run has many.
         self._figures: dict[bool, list[tuple[float, float, float]]] = {False: [], True: []}  # planned?
         self._spans: list[Span] = []
+        self._shown_of = {False: 0, True: 0}
         self._pending: list[tuple[int, Iteration, int]] = []
         self._epoch_loss, self._epoch_samples = 0.0, 0
         world.comm.Barrier()
@@ -45,10 +46,15 @@ class Record:
         kept.append((done.seconds, done.exposed_s, 1 - done.overlap))
         if not plan:
             self._profiled.append(done.times)
-        if len(kept) <= self.shown:
+        if self._shown_of[plan is not None] < self.shown:
+            self._shown_of[plan is not None] += 1
             self._spans += measured_spans(done, self.arena.names, self.arena.layer_nbytes, number + 1)
             if plan:
                 self._spans += planned_spans(plan.workload, plan.prediction, done.times.start, done.times.end)
+
+    def planned_again(self) -> None:
+        """From here another plan is followed: the summary measures the last one."""
+        self._figures[True].clear()
 
     def profile(self) -> list[IterationTimes]:
         """The times to plan by: the profiled iterations without the first, which touches all memory anew."""

@@ -68,6 +68,17 @@ class Reporter:
                 f"{kind} all-reduce: {a * 1e6:.1f} µs a message + {b * 1e9:.3f} ns a byte (R² {all_reduce['r2']:.3f})"
             )
 
+    def drift(self, iteration: int, measured_s: float, plan: Plan, all_reduce: dict[str, Any] | None) -> None:
+        """Why the ranks plan again after `iteration` iterations, and what the network costs now."""
+        now = ""
+        if all_reduce:
+            a, b = all_reduce["a_s"], all_reduce["b_s_per_byte"]
+            now = f"; a message now costs {a * 1e6:.1f} µs + {b * 1e9:.3f} ns a byte"
+        self.line(
+            f"planning again after iteration {iteration}: iterations take {measured_s * 1e3:.2f} ms, "
+            f"{plan.iteration_s * 1e3:.2f} ms were predicted{now}"
+        )
+
     def plan(self, plan: Plan) -> None:
         """The schedule and what is expected of it."""
         layers = [layer.name for layer in plan.workload.layers]
