@@ -294,6 +294,15 @@ def test_options_have_environment_variables(files):
         (["train", "mlp", *SMALL, "--seed", str(2**64)], "--seed must be below 2^63"),
         (["train", "mlp", *SMALL, "--lr-policy", "inv:gamma=-1"], "needs numbers ≥ 0"),
         (["bench", "step", "lenet5"], "did you mean 'lenet'"),
+        (["bench", "schedules", "lenet5"], "did you mean 'lenet'"),
+        (["bench", "schedules", "lenet", "--network", "k80-10gbe"], "needs its number of nodes"),
+        (["bench", "schedules", "lenet", "--batch-size", "1", "--schedule", "optimum"], "did you mean 'optimal'"),
+        (["replay", "w.json", "--schedule", "optimum"], "did you mean 'optimal'"),
+        (["replay", "none.json"], "cannot be read"),
+        (["replay", "w.json", "--timeline", "nowhere/t.json"], "cannot be written"),
+        (["train", "lenet", "--network", "k80"], "did you mean 'k80-10gbe'"),
+        (["train", "lenet", "--replan", "often"], "--replan often: must be auto, never or a number"),
+        (["train", "lenet", "--label-smoothing", "1"], "--label-smoothing must be at least 0 and below 1"),
         (["bench", "step", "lenet", "--against", "caffe"], "'caffe' is not 'torch'"),
         (["simulate", "k80-googlenet"], "needs --network SPEC"),
         (["simulate", "k80-googlenet", "--network", "k80-10gbe"], "say which, --nodes"),
@@ -339,6 +348,30 @@ def test_a_run_folder_is_not_overwritten_unasked(tmp_path):
 def test_a_run_that_diverges_says_so(tmp_path):
     done = run(MGWFBP, "train", "lenet", *SMALL[:2], "--iterations", "40", "--lr", "100", "--out", tmp_path / "run")
     assert "smaller --lr" in mistake(done, "the loss of iteration")
+
+
+@needs_mpirun
+def test_replay_prints_the_contract_and_writes_a_timeline(tmp_path):
+    command = ["replay", "k80-googlenet", "--network", "k80-10gbe:64", "--rounds", "1", "--timeline", "t.json"]
+    done = run(MPIRUN, "-n", 2, MGWFBP, *command, "--schedule", "optimal", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)["rows"]
+    assert (row["schedule"], row["buckets"]) == ("optimal", 5)
+    assert row["predicted_iteration_s"] == pytest.approx(0.368, rel=1e-3)
+    assert row["measured_iteration_s"] == pytest.approx(row["ratio"] * row["predicted_iteration_s"])
+    assert 0.99 < row["ratio"] < 1.5  # how near is benchmarks' matter
+    assert len(json.loads((tmp_path / "t.json").read_text())["traceEvents"]) > 4 * 64
+    done = run(MPIRUN, "-n", 2, MGWFBP, "bench", "schedules", "lenet", "--batch-size", 2, "--rounds", 2, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines[1:7]] == [
+        "schedule",
+        "wfbp",
+        "single",
+        "mgwfbp",
+        "optimal",
+        "bucket:25MiB",
+    ]
 
 
 @needs_mpirun

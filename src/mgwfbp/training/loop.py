@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from math import ceil
 from typing import Any
 
 import numpy as np
 
-from mgwfbp.comm import World, measure_again, open_comm, open_transport
+from mgwfbp.comm import World, open_comm, open_transport
 from mgwfbp.data import Share, shares
 from mgwfbp.kernels import Kernels, threads
 from mgwfbp.layers import Step
-from mgwfbp.measure.profiler import IterationTimes
-from mgwfbp.schedule import AffineCost, TableCost, unmerged
+from mgwfbp.schedule import AffineCost, TableCost
 from mgwfbp.training.batches import batches
 from mgwfbp.training.config import Config
-from mgwfbp.training.drift import Drift
 from mgwfbp.training.evaluate import evaluate
 from mgwfbp.training.iteration import run_iteration
 from mgwfbp.training.lr import lr_policy
 from mgwfbp.training.optimizer import SGD
-from mgwfbp.training.planning import Plan, make_plan
+from mgwfbp.training.planner import Planner
 from mgwfbp.training.record import Record
 from mgwfbp.training.report import Reporter
 from mgwfbp.training.start import load_kernels, same_start
@@ -63,34 +61,19 @@ def _train(config: Config, world: World, kernels: Kernels, emulated: AffineCost 
         reporter.start(config, world, network, global_batch, all_reduce)
         record = Record(world, network.arena, folder, reporter, config.timeline_iterations)
         profiling = max(1, min(config.profile_iterations, iterations // 2))
-        drift, accuracy = Drift(world, config.replan), 0.0
-        plan: Plan | None = None
-
-        def plan_now(times: Sequence[IterationTimes]) -> Plan:
-            made = make_plan(world, config.schedule, network, global_batch // world.size, times, all_reduce)
-            reporter.plan(made)
-            drift.planned()
-            return made
-
+        batch_size, accuracy = global_batch // world.size, 0.0
+        planner = Planner(config, world, network, batch_size, transport, all_reduce, reporter, profiling)
         batch = batches(data, network.arena.parameters.dtype, config.shift, config.flip)
         items = _shares(config, world, samples, global_batch, iterations)
         for number, epoch, share, epoch_ends in _ahead(items, lambda n, s: data.expect(s, config.seed, n)):
-            if number == profiling:
-                plan = plan_now(record.profile())
-            elif plan and drift.plan_again(plan.iteration_s):
-                if transport is not None:
-                    all_reduce = measure_again(world, transport, network.arena.gradients.nbytes)
-                reporter.drift(number, drift.measured_s, plan, all_reduce)
-                plan = plan_now(list(drift.recent))
-                record.planned_again()
-            schedule = plan.schedule if plan else unmerged(len(network.learnable))
+            schedule = planner.schedule(number, record)
             optimizer.lr = config.lr * lr_factor(number, iterations)
             step = Step(iteration=number, first_row=share.first_row, seed=config.seed)
             done = run_iteration(network, comm, optimizer, schedule, share, batch, step)
             full = share.global_batch == global_batch
-            record.add(number, done, share.global_batch, full, plan)
-            if plan and full:
-                drift.add(done.times)
+            record.add(number, done, share.global_batch, full, planner.plan)
+            if full:
+                planner.add(done.times)
             if epoch_ends or (number + 1) % config.log_every == 0:
                 record.flush(epoch)
             if epoch_ends:
@@ -98,7 +81,7 @@ def _train(config: Config, world: World, kernels: Kernels, emulated: AffineCost 
                 record.epoch(epoch, val_loss, accuracy)
         comm.close()
         data.close()
-        plan = plan or plan_now(record.profile())  # a run of one iteration
+        plan = planner.plan or planner.make(record.profile())  # a run of one iteration
 
     summary = {
         "model": config.model,
