@@ -69,6 +69,10 @@ class Arena:
             for name, (start, shape) in places.items()
         ]
 
+    def fingerprint(self) -> str:
+        """The SHA-256 of `description`, shortened: equal for arenas that can take each other's arrays."""
+        return hashlib.sha256("\n".join(self.description()).encode()).hexdigest()[:16]
+
     def parameters_sha256(self) -> str:
         """SHA-256 of the parameter array's bytes, in hexadecimal: equal on all ranks after every iteration."""
         array = self.parameters if isinstance(self.parameters, np.ndarray) else self.parameters.get()

@@ -70,6 +70,11 @@ chrome://tracing or ui.perfetto.dev) and summary.json.
 @option("--profile-iterations", default=DEFAULT.profile_iterations, help="Unmerged iterations before the plan.")
 @option("--log-every", default=DEFAULT.log_every, help="Iterations between two progress lines.")
 @option("--timeline-iterations", default=DEFAULT.timeline_iterations, help="Planned iterations in timeline.json.")
+@option("--checkpoint-every", type=int, help="Iterations between two checkpoints.  [default: an epoch]")
+@option("--keep-checkpoints", default=DEFAULT.keep_checkpoints, help="How many checkpoints stay.")
+@option(
+    "--resume", metavar="FOLDER|auto", help="Go on from the newest checkpoint there; auto: in --out, if there is one."
+)
 @option("--threads", type=int, help="BLAS threads a rank.  [default: cores ÷ ranks on this machine]")
 @option("--kernels", metavar="SET", help="numpy or fast.  [default: fast where it is installed]")
 def command(**options: Any) -> None:

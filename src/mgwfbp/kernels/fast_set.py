@@ -14,17 +14,8 @@ from typing import Any
 import numba
 import numpy as np
 
-from mgwfbp.kernels import Array, Pair, fast_conv, numpy_set, onednn
-from mgwfbp.kernels.numpy_set import (
-    average_pool,
-    average_pool_gradient,
-    channel_sums,
-    lrn,
-    lrn_gradient,
-    max_pool,
-    max_pool_gradient,
-    softmax_cross_entropy,
-)
+from mgwfbp.kernels import Array, Pair, fast_conv, fast_pool, numpy_set, onednn
+from mgwfbp.kernels.numpy_set import channel_sums, softmax_cross_entropy
 
 __all__ = [
     "add",
@@ -73,6 +64,11 @@ def load() -> None:
     relu_gradient(relu(x), add(x, x, True))
     wide = np.ones((1, 3, 3, fast_conv.CHANNELS), np.float32)
     conv2d_weight_gradient(wide, wide, np.empty((3, 3, *wide.shape[3:] * 2), np.float32), (1, 1), (1, 1), 1)
+    one, none = (1, 1), (0, 0)
+    share = np.ones((3, 4, 1), np.float32)
+    max_pool_gradient(x, max_pool(x, one, one, none, (3, 4)), x, one, one, none)
+    average_pool_gradient(average_pool(x, one, one, none, share), x.shape, one, one, none, share)
+    lrn_gradient(x, *lrn(x, 5, 1.0, fast_pool.CAFFE_BETA, 1.0), x, 5, 1.0, fast_pool.CAFFE_BETA)
     sgd_update(x.ravel(), y.ravel(), x.ravel(), 0.1, 0.9, 0.1, True)
 
 
@@ -113,6 +109,46 @@ def conv2d_weight_gradient(x: Array, dy: Array, out: Array, stride: Pair, pad: P
     """As `Kernels.conv2d_weight_gradient`."""
     chosen = fast_conv if _fits(x, dy) else numpy_set
     chosen.conv2d_weight_gradient(x, dy, out, stride, pad, groups)
+
+
+def max_pool(x: Array, kernel: Pair, stride: Pair, pad: Pair, size: Pair) -> Array:
+    """As `Kernels.max_pool`."""
+    chosen = fast_pool if _fits(x) else numpy_set
+    return chosen.max_pool(np.ascontiguousarray(x), kernel, stride, pad, size)
+
+
+def max_pool_gradient(x: Array, y: Array, dy: Array, kernel: Pair, stride: Pair, pad: Pair) -> Array:
+    """As `Kernels.max_pool_gradient`."""
+    chosen = fast_pool if _fits(x, dy) else numpy_set
+    return chosen.max_pool_gradient(np.ascontiguousarray(x), y, np.ascontiguousarray(dy), kernel, stride, pad)
+
+
+def average_pool(x: Array, kernel: Pair, stride: Pair, pad: Pair, share: Array) -> Array:
+    """As `Kernels.average_pool`."""
+    chosen = fast_pool if _fits(x) else numpy_set
+    return chosen.average_pool(np.ascontiguousarray(x), kernel, stride, pad, share)
+
+
+def average_pool_gradient(
+    dy: Array, x_shape: tuple[int, ...], kernel: Pair, stride: Pair, pad: Pair, share: Array
+) -> Array:
+    """As `Kernels.average_pool_gradient`."""
+    chosen = fast_pool if _fits(dy) else numpy_set
+    return chosen.average_pool_gradient(np.ascontiguousarray(dy), x_shape, kernel, stride, pad, share)
+
+
+def lrn(x: Array, size: int, alpha: float, beta: float, k: float) -> tuple[Array, Array]:
+    """As `Kernels.lrn`."""
+    if not _fits(x) or beta != fast_pool.CAFFE_BETA:
+        return numpy_set.lrn(x, size, alpha, beta, k)
+    return fast_pool.lrn(np.ascontiguousarray(x), size, alpha, k)
+
+
+def lrn_gradient(x: Array, y: Array, scale: Array, dy: Array, size: int, alpha: float, beta: float) -> Array:
+    """As `Kernels.lrn_gradient`."""
+    if not _fits(x, dy) or beta != fast_pool.CAFFE_BETA:
+        return numpy_set.lrn_gradient(x, y, scale, dy, size, alpha, beta)
+    return fast_pool.lrn_gradient(np.ascontiguousarray(x), y, scale, np.ascontiguousarray(dy), size, alpha)
 
 
 @compiled
@@ -282,7 +318,17 @@ def add(a: Array, b: Array, relu: bool) -> Array:
 
 def relu(x: Array) -> Array:
     """As `Kernels.relu`."""
-    return numpy_set.relu(x)
+    if not _fits(x):
+        return numpy_set.relu(x)
+    y = np.empty(x.shape, np.float32)
+    _relu(np.ascontiguousarray(x).reshape(-1), y.reshape(-1))
+    return y
+
+
+@compiled
+def _relu(x, y):  # type: ignore[no-untyped-def]
+    for i in numba.prange(len(y)):
+        y[i] = max(x[i], np.float32(0))
 
 
 @compiled

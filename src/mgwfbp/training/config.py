@@ -16,12 +16,13 @@ class Config:
     """The options of `mgwfbp train`; config.json in the run folder holds them as they were used.
 
     `network` is the SPEC of a network to emulate (None: messages take what they take); `replan` is auto, never or a
-    number of iterations. `batch_size` is per rank;
-    `global_batch_size`, if given, is what all ranks share instead, and need not divide by their number. `iterations`
-    ends the run before its `epochs` are over. `shift` and `flip` augment the training images, `label_smoothing` is a
-    share of the target; `on_bad_image` is stop or skip. `profile_iterations` run unmerged before the plan; `log_every`
-    is how many iterations pass between two progress lines; `timeline_iterations` is how many planned iterations the
-    timeline shows; `threads` are BLAS threads a rank (the rank's share of the cores by default), `decode_threads` those
+    number of iterations. `batch_size` is per rank; `global_batch_size`, if given, is what all ranks share instead, and
+    need not divide by their number. `iterations` ends the run before its `epochs` are over. `shift` and `flip` augment
+    the training images, `label_smoothing` is a share of the target; `on_bad_image` is stop or skip.
+    `profile_iterations` run unmerged before the plan; `log_every` is how many iterations pass between two progress
+    lines; `timeline_iterations` is how many planned iterations the timeline shows. Every `checkpoint_every` iterations
+    (every epoch by default) a checkpoint is written, the newest `keep_checkpoints` stay; `resume` is a folder that has
+    some, or auto. `threads` are BLAS threads a rank (the rank's share of the cores by default), `decode_threads` those
     that decode images (as many, 4 at most), `kernels` the kernel set (the fastest that is installed).
     """
 
@@ -50,6 +51,9 @@ class Config:
     profile_iterations: int = 10
     log_every: int = 20
     timeline_iterations: int = 20
+    checkpoint_every: int | None = None
+    keep_checkpoints: int = 3
+    resume: str | None = None
     threads: int | None = None
     decode_threads: int | None = None
     kernels: str | None = None
@@ -65,6 +69,8 @@ class Config:
             "profile_iterations": 2,
             "log_every": 1,
             "timeline_iterations": 0,
+            "checkpoint_every": 1,
+            "keep_checkpoints": 1,
             "threads": 1,
             "decode_threads": 1,
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 from math import ceil
 from typing import Any
 
@@ -23,6 +24,7 @@ from mgwfbp.training.optimizer import SGD
 from mgwfbp.training.planner import Planner
 from mgwfbp.training.record import Record
 from mgwfbp.training.report import Reporter
+from mgwfbp.training.resume import leave_checkpoint, restore
 from mgwfbp.training.start import load_kernels, same_start
 
 
@@ -41,7 +43,7 @@ def train(config: Config, world: World | None = None, emulated: AffineCost | Tab
 
 
 def _train(config: Config, world: World, kernels: Kernels, emulated: AffineCost | TableCost | None) -> dict[str, Any]:
-    network, data, global_batch, folder = same_start(config, world, kernels, emulated)
+    network, data, global_batch, folder, checkpoint = same_start(config, world, kernels, emulated)
     samples = len(data.train_labels)
     iterations = config.total_iterations(samples, global_batch)
     optimizer = SGD(
@@ -60,11 +62,14 @@ def _train(config: Config, world: World, kernels: Kernels, emulated: AffineCost 
     with Reporter(iterations, folder is None, world.size) as reporter:
         reporter.start(config, world, network, global_batch, all_reduce)
         record = Record(world, network.arena, folder, reporter, config.timeline_iterations)
-        profiling = max(1, min(config.profile_iterations, iterations // 2))
+        first, plan = restore(world, checkpoint, network, optimizer, record)
+        if first:
+            reporter.line(f"resumed after iteration {first}")
+        profile_until = first + max(1, min(config.profile_iterations, (iterations - first) // 2))
         batch_size, accuracy = global_batch // world.size, 0.0
-        planner = Planner(config, world, network, batch_size, transport, all_reduce, reporter, profiling)
+        planner = Planner(config, world, network, batch_size, transport, all_reduce, reporter, profile_until, plan)
         batch = batches(data, network.arena.parameters.dtype, config.shift, config.flip)
-        items = _shares(config, world, samples, global_batch, iterations)
+        items = islice(_shares(config, world, samples, global_batch, iterations), first, None)
         for number, epoch, share, epoch_ends in _ahead(items, lambda n, s: data.expect(s, config.seed, n)):
             schedule = planner.schedule(number, record)
             optimizer.lr = config.lr * lr_factor(number, iterations)
@@ -74,11 +79,18 @@ def _train(config: Config, world: World, kernels: Kernels, emulated: AffineCost 
             record.add(number, done, share.global_batch, full, planner.plan)
             if full:
                 planner.add(done.times)
-            if epoch_ends or (number + 1) % config.log_every == 0:
+            due = epoch_ends if config.checkpoint_every is None else (number + 1) % config.checkpoint_every == 0
+            due = due or number + 1 == iterations
+            if epoch_ends or due or (number + 1) % config.log_every == 0:
                 record.flush(epoch)
             if epoch_ends:
                 val_loss, accuracy = evaluate(world, network, data)
                 record.epoch(epoch, val_loss, accuracy)
+            if due:
+                place = folder.path if folder else None
+                leave_checkpoint(
+                    world, config, place, number + 1, network, optimizer, record, planner.plan, global_batch
+                )
         comm.close()
         data.close()
         plan = planner.plan or planner.make(record.profile())  # a run of one iteration

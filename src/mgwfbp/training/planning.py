@@ -58,15 +58,18 @@ def make_plan(
     """
     source = f"measured: median of {len(times)} iterations, maximum over {world.size} ranks"
     workload = workload_from_times(network.name, batch_size, network.arena, times, world.max, source)
-    cost: Cost = AffineCost(0.0, 0.0)
-    if all_reduce is not None:
-        cost = TableCost(tuple(all_reduce["nbytes"]), tuple(all_reduce["seconds"]))
+    cost: Cost = AffineCost(0.0, 0.0) if all_reduce is None else cost_of(all_reduce)
     schedule = None
     with world.together():
         if world.rank == 0:
             schedule = make_schedule(policy, workload, cost)
     agreed: Schedule = world.comm.bcast(schedule, root=0)
     return Plan(workload, all_reduce, agreed, predict(workload, agreed, cost), updates_s(world, times))
+
+
+def cost_of(all_reduce: dict[str, Any]) -> TableCost:
+    """The cost in a NETWORK object that was measured."""
+    return TableCost(tuple(all_reduce["nbytes"]), tuple(all_reduce["seconds"]))
 
 
 def updates_s(world: World, times: Sequence[IterationTimes]) -> float:

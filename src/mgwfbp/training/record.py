@@ -52,6 +52,14 @@ class Record:
             if plan:
                 self._spans += planned_spans(plan.workload, plan.prediction, done.times.start, done.times.end)
 
+    def epoch_sums(self) -> list[float]:
+        """(loss summed over the samples, samples) of this epoch so far, as far as it was logged."""
+        return [self._epoch_loss, self._epoch_samples]
+
+    def go_on(self, iteration: int, loss: float, samples: int) -> None:
+        """This run was `iteration` iterations old before; `epoch_sums` then."""
+        self._epoch_loss, self._epoch_samples = loss, samples
+
     def planned_again(self) -> None:
         """From here another plan is followed: the summary measures the last one."""
         self._figures[True].clear()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from mgwfbp.errors import UserError
-from mgwfbp.files import json_text, write_json
+from mgwfbp.files import json_text, write_json, write_text
 from mgwfbp.schedule.workload import workload_to_dict
 from mgwfbp.training.planning import Plan
 
@@ -28,11 +28,15 @@ FILES = (
 class RunFolder:
     """The folder `path` (a new one, runs/MODEL-DATE-TIME, by default).
 
+    A run that is resumed after `resumed` iterations goes on in its folder: what was logged of later ones is dropped.
     Raises UserError if it cannot be made, or holds another run's files and `overwrite` is not set.
     """
 
-    def __init__(self, path: str | None, model: str, overwrite: bool) -> None:
+    def __init__(self, path: str | None, model: str, overwrite: bool, resumed: int | None = None) -> None:
         try:
+            if path is not None and resumed is not None and (Path(path) / "metrics.jsonl").exists():
+                self._go_on(Path(path), resumed)
+                return
             self.path = _new_folder(model) if path is None else Path(path)
             self.path.mkdir(parents=True, exist_ok=True)
             old = [name for name in (*FILES, "checkpoints") if (self.path / name).exists()]
@@ -45,6 +49,17 @@ class RunFolder:
             self._metrics: TextIO = open(self.path / "metrics.jsonl", "w", encoding="utf-8")  # noqa: SIM115
         except OSError as error:
             raise UserError(f"run folder {path or 'runs'}: cannot be made ({error.strerror or error})") from None
+
+    def _go_on(self, path: Path, resumed: int) -> None:
+        self.path = path
+        kept = []
+        for line in (path / "metrics.jsonl").read_text(encoding="utf-8").splitlines(keepends=True):
+            if line.startswith('{"iteration": ') and int(line[14:].partition(",")[0]) > resumed:
+                break
+            kept.append(line)
+        write_text(path / "metrics.jsonl", "".join(kept))
+        (path / "summary.json").unlink(missing_ok=True)
+        self._metrics = open(path / "metrics.jsonl", "a", encoding="utf-8")  # noqa: SIM115
 
     def write(self, name: str, value: dict[str, Any]) -> None:
         """Write `value` as the file `name`, whole or not at all."""

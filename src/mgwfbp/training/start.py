@@ -13,12 +13,14 @@ from mgwfbp.kernels import Kernels, kernel_set
 from mgwfbp.models import build
 from mgwfbp.network import Network
 from mgwfbp.schedule import AffineCost, TableCost, find_policy
+from mgwfbp.training.checkpoint import Checkpoint
 from mgwfbp.training.config import Config
 from mgwfbp.training.lr import check_lr
+from mgwfbp.training.resume import find_checkpoint, run_folder_of
 from mgwfbp.training.run_folder import RunFolder
 
 # Where files lie and how many threads work may differ from node to node; what is computed may not.
-LOCAL_OPTIONS = ("out", "data_dir", "overwrite", "threads", "decode_threads", "kernels", "network")
+LOCAL_OPTIONS = ("out", "data_dir", "overwrite", "threads", "decode_threads", "kernels", "network", "resume")
 
 
 def open_data(config: Config, world: World) -> Data:
@@ -32,12 +34,13 @@ def open_data(config: Config, world: World) -> Data:
 
 
 class Start(NamedTuple):
-    """A run about to begin. `folder` is None on all ranks but 0; the parameters are equal on all ranks."""
+    """A run about to begin; the parameters are equal on all ranks. `folder`, `checkpoint`: None on all ranks but 0."""
 
     network: Network
     data: Data
     global_batch: int
     folder: RunFolder | None
+    checkpoint: Checkpoint | None
 
 
 def load_kernels(world: World, name: str | None) -> Kernels:
@@ -84,14 +87,19 @@ def same_start(config: Config, world: World, kernels: Kernels, emulated: AffineC
             f"mgwfbp {mgwfbp.__version__}",
         ],
     )
-    folder = None
+    folder = checkpoint = None
     with world.together():
         if world.rank == 0:
-            folder = RunFolder(config.out, config.model, config.overwrite)
+            checkpoint = find_checkpoint(config, global_batch, network.arena.fingerprint())
+            place = run_folder_of(config, checkpoint)
+            overwrite = config.overwrite or (
+                config.resume == "auto" and not checkpoint
+            )  # it ended before its first one
+            folder = RunFolder(place, config.model, overwrite, checkpoint.iteration if checkpoint else None)
             threads = config.threads or world.threads
             folder.write(
                 "config.json",
                 {**config.to_dict(), "world_size": world.size, "threads": threads, "kernels": kernels.name},
             )
     world.comm.Bcast(network.arena.parameters, root=0)
-    return Start(network, data, global_batch, folder)
+    return Start(network, data, global_batch, folder, checkpoint)
