@@ -48,6 +48,9 @@ class Kernels(Protocol):
     ) -> Array:
         """dL/dx, of shape `x_shape`."""
 
+    def matmul(self, a: Array, b: Array, out: Array | None = None) -> Array:
+        """a @ b for matrices, written into `out` if it is given."""
+
     def max_pool(self, x: Array, kernel: Pair, stride: Pair, pad: Pair, size: Pair) -> Array:
         """The largest value of each window, `size` windows in height and width; what is outside of x never wins."""
 

@@ -31,7 +31,7 @@ def conv2d_weight_gradient(x: Array, dy: Array, out: Array, stride: Pair, pad: P
     matrix, dy_rows = out.reshape(-1, channels), _apart(dy.reshape(-1, channels))
     if kernel == (1, 1) and pad == (0, 0):  # the windows are the pixels themselves
         pixels = np.ascontiguousarray(x[:, :: stride[0], :: stride[1]][:, :height, :width])
-        onednn.gemm(_apart(pixels.reshape(-1, len(matrix))), dy_rows, matrix, add=False)
+        onednn.gemm(_apart(pixels.reshape(-1, len(matrix))).T, dy_rows, matrix)
         return
     x, chunk = np.ascontiguousarray(x), max(1, min(n * height, COLUMN_BYTES // (width * len(matrix) * 4)))
     columns = _empty_apart(chunk * width, len(matrix))
@@ -39,7 +39,7 @@ def conv2d_weight_gradient(x: Array, dy: Array, out: Array, stride: Pair, pad: P
         rows = slice(first * width, min(first + chunk, n * height) * width)
         part = columns[: rows.stop - rows.start]
         _im2col(x, first, kernel, stride, pad, height, width, part)
-        onednn.gemm(part, dy_rows[rows], matrix, add=first > 0)
+        onednn.gemm(part.T, dy_rows[rows], matrix, add=first > 0)
 
 
 def _empty_apart(rows: int, length: int) -> Array:

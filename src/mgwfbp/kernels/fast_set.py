@@ -32,6 +32,7 @@ __all__ = [
     "load",
     "lrn",
     "lrn_gradient",
+    "matmul",
     "max_pool",
     "max_pool_gradient",
     "name",
@@ -109,6 +110,16 @@ def conv2d_weight_gradient(x: Array, dy: Array, out: Array, stride: Pair, pad: P
     """As `Kernels.conv2d_weight_gradient`."""
     chosen = fast_conv if _fits(x, dy) else numpy_set
     chosen.conv2d_weight_gradient(x, dy, out, stride, pad, groups)
+
+
+def matmul(a: Array, b: Array, out: Array | None = None) -> Array:
+    """As `Kernels.matmul`. By oneDNN: BLAS has threads of its own, which would fight OpenMP's for the cores."""
+    if not _fits(a, b) or not all(4 in matrix.strides for matrix in (a, b)):
+        return numpy_set.matmul(a, b, out)
+    if out is None:
+        out = np.empty((a.shape[0], b.shape[1]), np.float32)
+    onednn.gemm(a, b, out)
+    return out
 
 
 def max_pool(x: Array, kernel: Pair, stride: Pair, pad: Pair, size: Pair) -> Array:

@@ -25,6 +25,7 @@ __all__ = [
     "conv2d_weight_gradient",
     "lrn",
     "lrn_gradient",
+    "matmul",
     "max_pool",
     "max_pool_gradient",
     "name",
@@ -40,6 +41,11 @@ xp = np
 
 SUM_ROWS = 256  # one running float32 sum over all rows gave BatchNorm gradients off by 7e-3
 WIDE = 1024  # elements in a row of the widened view
+
+
+def matmul(a: Array, b: Array, out: Array | None = None) -> Array:
+    """a @ b."""
+    return np.matmul(a, b, out=out)
 
 
 def relu(x: Array) -> Array:

@@ -241,17 +241,25 @@ class _Primitive:
             self.dnn.execute(self.reorder, self.reorder_arguments)
 
 
-def gemm(a: Array, b: Array, out: Array, *, add: bool) -> None:
-    """out = aᵀ @ b, or out + aᵀ @ b with `add`: a (k, m), b (k, n), out (m, n), float32, each row contiguous."""
-    (k, m), n = a.shape, b.shape[1]
-    operands = (*_operand(a), *_operand(b), ctypes.c_float(add), *_operand(out))
-    sizes = (c_int64(m), c_int64(n), c_int64(k))
-    onednn().call("dnnl_sgemm", ctypes.c_char(b"T"), ctypes.c_char(b"N"), *sizes, ctypes.c_float(1), *operands)
+def gemm(a: Array, b: Array, out: Array, *, add: bool = False) -> None:
+    """out = a @ b, or out + a @ b with `add`: a (m, k), b (k, n), out (m, n), float32; `out` has contiguous rows.
+
+    `a` and `b` have contiguous rows or contiguous columns (the transpose of such a matrix).
+    """
+    (m, k), n = a.shape, b.shape[1]
+    (flip_a, *place_a), (flip_b, *place_b) = _operand(a), _operand(b)
+    place_out = c_void_p(out.ctypes.data), c_int64(max(n, out.strides[0] // 4))
+    sizes = (c_int64(m), c_int64(n), c_int64(k), ctypes.c_float(1))
+    onednn().call("dnnl_sgemm", flip_a, flip_b, *sizes, *place_a, *place_b, ctypes.c_float(add), *place_out)
 
 
-def _operand(matrix: Array) -> tuple[c_void_p, c_int64]:
-    """Where it lies, and how many elements from row to row."""
-    return c_void_p(matrix.ctypes.data), c_int64(matrix.strides[0] // 4)
+def _operand(matrix: Array) -> tuple[ctypes.c_char, c_void_p, c_int64]:
+    """Whether it is transposed, where it lies, and how many elements from row to row (column to column)."""
+    rows, columns = (step // 4 for step in matrix.strides)
+    flipped = columns != 1 or (matrix.shape[1] == 1 and rows == 1)
+    step = columns if flipped else rows
+    least = matrix.shape[0] if flipped else matrix.shape[1]
+    return ctypes.c_char(b"T" if flipped else b"N"), c_void_p(matrix.ctypes.data), c_int64(max(step, least))
 
 
 @cache

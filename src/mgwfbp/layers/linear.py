@@ -39,15 +39,15 @@ class Linear(Layer):
     def forward(self, x: Array, step: Step) -> Array:
         """y = x·W + b."""
         self.x = x
-        y = x @ self.weight
+        y = self.kernels.matmul(x, self.weight)
         y += self.bias
         return y
 
     def backward_parameters(self, dy: Array) -> None:
         """dW = xᵀ·dy, db = Σ over the batch of dy."""
-        np.matmul(self.x.T, dy, out=self.d_weight)
+        self.kernels.matmul(self.x.T, dy, self.d_weight)
         np.sum(dy, axis=0, out=self.d_bias)
 
     def backward_input(self, dy: Array) -> Array:
         """dx = dy·Wᵀ."""
-        return dy @ self.weight.T
+        return self.kernels.matmul(dy, self.weight.T)
