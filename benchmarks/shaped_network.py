@@ -23,7 +23,7 @@ from hosts import Hosts, missing
 NETS = (("resnet20", 32, 9, 12), ("resnet50", 4, 3, 4))  # model, batch, our rounds, DDP's iterations
 DDP_BUCKETS_MB = (1, 4, 25, 100)
 HERE = Path(__file__).parent
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
 
 
 def ours(hosts: Hosts, model: str, batch: int, rounds: int) -> list[dict[str, Any]]:

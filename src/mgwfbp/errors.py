@@ -14,6 +14,14 @@ class SharedError(UserError):
     """A user's mistake that every rank knows of and raises alike: rank 0 prints it, and all leave by themselves."""
 
 
+class StoppedError(SharedError):
+    """Every rank stops because it was told to, with all work saved; `code` is the exit code."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UserError:
     """The error for a name that is not in a registry, with the nearest one that is.
 

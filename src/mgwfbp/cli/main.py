@@ -16,7 +16,7 @@ from importlib import import_module
 import click
 
 import mgwfbp
-from mgwfbp.errors import SharedError, UserError, unknown_name
+from mgwfbp.errors import SharedError, StoppedError, UserError, unknown_name
 
 COMMANDS = {
     "train": "Train a network on all ranks.",
@@ -83,6 +83,11 @@ def main() -> None:
         code = _leave(130)
     except click.ClickException as error:
         code = _mistake(error.format_message(), shared=False)
+    except StoppedError as error:
+        world = _world()
+        if world is None or world.rank == 0:
+            sys.stderr.write(f"mgwfbp: {error}\n")
+        code = error.code
     except UserError as error:
         code = _mistake(str(error), shared=isinstance(error, SharedError))
     except OSError as error:
@@ -93,8 +98,11 @@ def main() -> None:
             if error.errno == errno.ENOSPC:
                 sys.stderr.write("mgwfbp: error: the output cannot be written (no space left)\n")
             code = _leave(1)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         code = _failure(error)
+    guard = sys.modules.get("mgwfbp.comm.guard")
+    if guard is not None:
+        guard.leave_alike()
     sys.exit(code)
 
 
@@ -132,7 +140,7 @@ def _mistake(message: str, shared: bool) -> int:
     return 2
 
 
-def _failure(error: Exception) -> int:
+def _failure(error: BaseException) -> int:
     """A fault: the traceback, and the end of the whole job, since the other ranks would wait for this one for ever."""
     world = _world()
     if world is None or world.size == 1:

@@ -44,7 +44,9 @@ class Sent(NamedTuple):
 
 
 class Comm(Protocol):
-    """What the training loop asks of communication."""
+    """What the training loop asks of communication; `doing` says what it is waiting for."""
+
+    doing: str
 
     def begin(self, schedule: Schedule) -> None:
         """An iteration starts; its buckets will be sent in the order of `schedule`."""
@@ -66,6 +68,8 @@ def open_comm(world: World, arena: Arena, transport: Transport | None = None) ->
 
 class Alone:
     """One rank: its gradients are the sums already."""
+
+    doing = "there is no comm thread"
 
     def __init__(self, arena: Arena) -> None:
         self.arena = arena
@@ -104,6 +108,7 @@ class CommThread:
         self.schedule: Schedule | None = None
         self._agreed: Schedule | None = None
         self._announced = self._pending = 0
+        self.doing = "the comm thread is idle"  # for people: what it waits for
         self._orders: SimpleQueue[Schedule | None] = SimpleQueue()
         self._ready: SimpleQueue[tuple[int, int]] = SimpleQueue()  # (last layer of a complete bucket, time in ns)
         self._sent: SimpleQueue[Sent] = SimpleQueue()
@@ -164,13 +169,17 @@ class CommThread:
             while (schedule := self._orders.get()) is not None:
                 ready: dict[int, int] = {}
                 for place, bucket in enumerate(schedule.buckets):
-                    where = f"in the comm thread at bucket {place} (layers {bucket.first} to {bucket.last})"
+                    name = f"bucket {place} (layers {bucket.first} to {bucket.last})"
+                    where = f"in the comm thread at {name}"
+                    self.doing = f"the comm thread waits for the gradients of {name}"
                     part = self.arena.slice_of(bucket.first, bucket.last)
                     while bucket.last not in ready:  # layers announce in order: its last layer completes a bucket
                         layer, when = self._ready.get()
                         ready[layer] = when
+                    self.doing = f"the message of {name} is on its way, other ranks may not have sent theirs"
                     start = time.perf_counter_ns()
                     self.transport.all_reduce(self.arena.gradients[part])
+                    self.doing = "the comm thread is idle"
                     self._sent.put(Sent(bucket, part, ready[bucket.last], start, time.perf_counter_ns()))
         except BaseException as error:
             abort_job(where, error)

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from mgwfbp.comm.guard import install
 from mgwfbp.errors import SharedError, UserError
 
 try:
@@ -43,6 +44,8 @@ class World:
         if other is not None and all(message is None for _, message in commands):
             mistake = f"ranks run different commands: rank 0 {commands[0][0]}, rank {other} {commands[other][0]}"
         _raise_together(comm, mistake)
+        if comm == MPI.COMM_WORLD:
+            install(comm)
         self.comm = comm
         self.rank: int = comm.Get_rank()
         self.size: int = comm.Get_size()

@@ -9,6 +9,7 @@ import numpy as np
 
 from mgwfbp.data import Data, Share, augment
 from mgwfbp.layers import Step
+from mgwfbp.training.fault import Fault
 
 Batch = Callable[[Share, Step], tuple[np.ndarray, np.ndarray]]
 
@@ -23,3 +24,13 @@ def batches(data: Data, dtype: Any, shift: int = 0, flip: bool = False) -> Batch
         return data.normalised(images, dtype), labels
 
     return batch
+
+
+def with_fault(batch: Batch, fault: Fault, rank: int) -> Batch:
+    """`batch`, but `fault` strikes when its rank takes the batch of its iteration."""
+
+    def struck(share: Share, step: Step) -> tuple[np.ndarray, np.ndarray]:
+        images, labels = batch(share, step)
+        return fault.strike(rank, step.iteration, images), labels
+
+    return struck

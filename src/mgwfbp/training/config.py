@@ -22,7 +22,8 @@ class Config:
     `profile_iterations` run unmerged before the plan; `log_every` is how many iterations pass between two progress
     lines; `timeline_iterations` is how many planned iterations the timeline shows. Every `checkpoint_every` iterations
     (every epoch by default) a checkpoint is written, the newest `keep_checkpoints` stay; `resume` is a folder that has
-    some, or auto. `threads` are BLAS threads a rank (the rank's share of the cores by default), `decode_threads` those
+    some, or auto. A rank on which nothing goes on for `stall_warn` seconds says so, after `stall_abort` it ends the job
+    (0: never). `threads` are BLAS threads a rank (the rank's share of the cores by default), `decode_threads` those
     that decode images (as many, 4 at most), `kernels` the kernel set (the fastest that is installed).
     """
 
@@ -43,6 +44,8 @@ class Config:
     momentum: float = 0.9
     weight_decay: float = 5e-4
     nesterov: bool = False
+    clip_norm: float | None = None
+    on_nan: str = "stop"
     shift: int = 0
     flip: bool = False
     label_smoothing: float = 0.0
@@ -54,6 +57,8 @@ class Config:
     checkpoint_every: int | None = None
     keep_checkpoints: int = 3
     resume: str | None = None
+    stall_warn: float = 30.0
+    stall_abort: float = 300.0
     threads: int | None = None
     decode_threads: int | None = None
     kernels: str | None = None
@@ -85,7 +90,11 @@ class Config:
             raise UserError(f"--label-smoothing must be at least 0 and below 1, got {self.label_smoothing}")
         if self.on_bad_image not in ("stop", "skip"):
             raise unknown_name("answer to a bad image", self.on_bad_image, ["skip", "stop"])
-        for name in ("lr", "momentum", "weight_decay"):
+        if self.on_nan not in ("stop", "skip"):
+            raise unknown_name("answer to NaN", self.on_nan, ["skip", "stop"])
+        if self.clip_norm is not None and not 0 < self.clip_norm < math.inf:
+            raise UserError(f"--clip-norm must be a finite number above 0, got {self.clip_norm}")
+        for name in ("lr", "momentum", "weight_decay", "stall_warn", "stall_abort"):
             value = getattr(self, name)
             if not math.isfinite(value) or value < 0:
                 raise UserError(f"--{name.replace('_', '-')} must be a finite number ≥ 0, got {value}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from mgwfbp.comm import World
@@ -13,10 +15,13 @@ from mgwfbp.network import Network
 CHUNK, CHUNK_VALUES = 250, 2**20  # samples at a time, and values of their images
 
 
-def evaluate(world: World, network: Network, data: Data) -> tuple[float, float]:
+def evaluate(
+    world: World, network: Network, data: Data, beat: Callable[[], None] = lambda: None
+) -> tuple[float, float]:
     """(mean loss, accuracy) on the validation part, the same on all ranks. Collective.
 
-    The ranks' running statistics (BatchNorm) are averaged first, so all ranks judge the same net.
+    The ranks' running statistics (BatchNorm) are averaged first, so all ranks judge the same net. `beat` is called
+    after each chunk of samples.
     """
     if len(network.state) and world.size > 1:
         network.state[...] = network.kernels.xp.asarray(world.sum(network.state.tolist())) / world.size
@@ -29,6 +34,7 @@ def evaluate(world: World, network: Network, data: Data) -> tuple[float, float]:
             continue
         images = data.normalised(images, network.arena.parameters.dtype)
         mean_loss, chunk_correct = network.forward(images, labels, Step(training=False))
+        beat()
         loss, correct, count = loss + mean_loss * len(labels), correct + chunk_correct, count + len(labels)
     loss, correct_all, samples = world.sum([loss, correct, count])
     if not samples:

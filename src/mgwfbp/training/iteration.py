@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from math import isfinite
 from typing import NamedTuple
 
 from mgwfbp.comm import Comm, Sent
@@ -27,6 +28,7 @@ class Iteration(NamedTuple):
     times: IterationTimes
     sent: list[Sent]
     updates: list[tuple[int, int]]  # (start, end) in ns, one a bucket
+    finite: bool = True  # whether all gradients were; if not, no update was made from the first bad bucket on
 
     @property
     def seconds(self) -> float:
@@ -45,11 +47,20 @@ class Iteration(NamedTuple):
 
 
 def run_iteration(
-    network: Network, comm: Comm, optimizer: SGD, schedule: Schedule, share: Share, batch: Batch, step: Step
+    network: Network,
+    comm: Comm,
+    optimizer: SGD,
+    schedule: Schedule,
+    share: Share,
+    batch: Batch,
+    step: Step,
+    *,
+    whole: bool = False,
 ) -> Iteration:
     """Train on one global batch, of which `share` is this rank's part; `batch(share, step)` gives (images, labels).
 
-    Every rank sends every message, also one whose share is empty: it adds zeros.
+    Every rank sends every message, also one whose share is empty: it adds zeros. A bucket is updated when its message
+    has ended; with `whole`, or where gradients are clipped, when all have: then all are updated or none.
     """
     ready: list[int] = []
 
@@ -71,14 +82,23 @@ def run_iteration(
             announce(layer)
     backward_end = clock()
     sent, updates = [], []
+    finite, whole = True, whole or optimizer.clip_norm is not None
     for bucket in comm.completed():
         began = clock()
-        optimizer.update(bucket.slice)
+        # The sums are the same on all ranks, so all find the same and go on alike.
+        finite = finite and isfinite(float(network.arena.gradients[bucket.slice].sum()))
+        if finite and not whole:
+            optimizer.update(bucket.slice)
         updates.append((began, clock()))
         sent.append(bucket)
+    if finite and whole:
+        began = clock()
+        optimizer.clip()
+        optimizer.update(slice(0, len(network.arena.gradients)))
+        updates[-1] = (updates[-1][0], clock()) if len(updates) == 1 else (began, clock())
     update_ns = sum(end - began for began, end in updates)
     times = IterationTimes(start, forward_end, ready, backward_end, clock(), update_ns)
-    return Iteration(loss, correct, times, sent, updates)
+    return Iteration(loss, correct, times, sent, updates, finite)
 
 
 def measured_spans(iteration: Iteration, names: list[str], nbytes: list[int], number: int) -> list[Span]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from itertools import islice
 from math import ceil
 from typing import Any
@@ -12,12 +13,15 @@ import numpy as np
 
 from mgwfbp.comm import World, open_comm, open_transport
 from mgwfbp.data import Share, shares
+from mgwfbp.errors import SharedError, StoppedError
 from mgwfbp.kernels import Kernels, threads
 from mgwfbp.layers import Step
 from mgwfbp.schedule import AffineCost, TableCost
-from mgwfbp.training.batches import batches
+from mgwfbp.training.batches import batches, with_fault
 from mgwfbp.training.config import Config
 from mgwfbp.training.evaluate import evaluate
+from mgwfbp.training.fault import fault_from_environment
+from mgwfbp.training.finite import origin
 from mgwfbp.training.iteration import run_iteration
 from mgwfbp.training.lr import lr_policy
 from mgwfbp.training.optimizer import SGD
@@ -25,7 +29,9 @@ from mgwfbp.training.planner import Planner
 from mgwfbp.training.record import Record
 from mgwfbp.training.report import Reporter
 from mgwfbp.training.resume import leave_checkpoint, restore
+from mgwfbp.training.signals import EXIT_CODE, Stop
 from mgwfbp.training.start import load_kernels, same_start
+from mgwfbp.training.watchdog import Watchdog
 
 
 def train(config: Config, world: World | None = None, emulated: AffineCost | TableCost | None = None) -> dict[str, Any]:
@@ -44,6 +50,8 @@ def train(config: Config, world: World | None = None, emulated: AffineCost | Tab
 
 def _train(config: Config, world: World, kernels: Kernels, emulated: AffineCost | TableCost | None) -> dict[str, Any]:
     network, data, global_batch, folder, checkpoint = same_start(config, world, kernels, emulated)
+    with world.together():
+        fault = fault_from_environment()
     samples = len(data.train_labels)
     iterations = config.total_iterations(samples, global_batch)
     optimizer = SGD(
@@ -53,13 +61,14 @@ def _train(config: Config, world: World, kernels: Kernels, emulated: AffineCost 
         momentum=config.momentum,
         weight_decay=config.weight_decay,
         nesterov=config.nesterov,
+        clip_norm=config.clip_norm,
     )
     transport, all_reduce = None, None
     if world.size > 1:
         transport, _, all_reduce = open_transport(world, network.arena.gradients.nbytes, emulated)
     lr_factor = lr_policy(config.lr_policy)
     comm = open_comm(world, network.arena, transport)
-    with Reporter(iterations, folder is None, world.size) as reporter:
+    with ExitStack() as signals, Reporter(iterations, folder is None, world.size) as reporter:
         reporter.start(config, world, network, global_batch, all_reduce)
         record = Record(world, network.arena, folder, reporter, config.timeline_iterations)
         first, plan = restore(world, checkpoint, network, optimizer, record)
@@ -69,27 +78,50 @@ def _train(config: Config, world: World, kernels: Kernels, emulated: AffineCost 
         batch_size, accuracy = global_batch // world.size, 0.0
         planner = Planner(config, world, network, batch_size, transport, all_reduce, reporter, profile_until, plan)
         batch = batches(data, network.arena.parameters.dtype, config.shift, config.flip)
+        if fault is not None:
+            batch = with_fault(batch, fault, world.rank)
+        stop = signals.enter_context(Stop(world))
+        watchdog = signals.enter_context(
+            Watchdog(world.rank, config.stall_warn, config.stall_abort, lambda: comm.doing)
+        )
         items = islice(_shares(config, world, samples, global_batch, iterations), first, None)
         for number, epoch, share, epoch_ends in _ahead(items, lambda n, s: data.expect(s, config.seed, n)):
             schedule = planner.schedule(number, record)
             optimizer.lr = config.lr * lr_factor(number, iterations)
             step = Step(iteration=number, first_row=share.first_row, seed=config.seed)
-            done = run_iteration(network, comm, optimizer, schedule, share, batch, step)
+            state = network.state.copy()
+            skip = config.on_nan == "skip"
+            done = run_iteration(network, comm, optimizer, schedule, share, batch, step, whole=skip)
+            if not done.finite:
+                where = f"iteration {number + 1}: {origin(world, network, done.loss, share, batch, step)}"
+                if not skip:
+                    raise SharedError(f"{where}; try a smaller --lr or look at the data; --on-nan skip would go on")
+                reporter.line(f"{where}; skipped, nothing was changed")
+                network.state[...] = state
             full = share.global_batch == global_batch
             record.add(number, done, share.global_batch, full, planner.plan)
             if full:
                 planner.add(done.times)
             due = epoch_ends if config.checkpoint_every is None else (number + 1) % config.checkpoint_every == 0
-            due = due or number + 1 == iterations
+            watchdog.beat()
+            signal = stop.asked(number, planner.plan.iteration_s if planner.plan else None)
+            due = due or signal is not None or number + 1 == iterations
             if epoch_ends or due or (number + 1) % config.log_every == 0:
                 record.flush(epoch)
             if epoch_ends:
-                val_loss, accuracy = evaluate(world, network, data)
+                val_loss, accuracy = evaluate(world, network, data, watchdog.beat)
                 record.epoch(epoch, val_loss, accuracy)
             if due:
                 place = folder.path if folder else None
                 leave_checkpoint(
                     world, config, place, number + 1, network, optimizer, record, planner.plan, global_batch
+                )
+                watchdog.beat()
+            if signal is not None and number + 1 < iterations:
+                raise StoppedError(
+                    f"{signal}: stopped after iteration {number + 1} of {iterations}, the checkpoint is written; "
+                    "go on with --resume",
+                    EXIT_CODE,
                 )
         comm.close()
         data.close()

@@ -78,14 +78,16 @@ class Record:
         for (number, done, global_batch), loss, correct in zip(
             self._pending, everyone[::2], everyone[1::2], strict=True
         ):
-            self._epoch_loss += loss * global_batch
+            if done.finite:  # one that was skipped counts nothing
+                self._epoch_loss += loss * global_batch
+                self._epoch_samples += global_batch
             samples, right = samples + global_batch, right + correct
             line = {"iteration": number + 1, "epoch": epoch + 1, "loss": loss, "train_accuracy": correct / global_batch}
             lines.append({**line, "iteration_s": done.seconds, "exposed_s": done.exposed_s, "overlap": done.overlap})
-        self._epoch_samples += samples
         self._log(lines)
         # The same on all ranks, since the losses were added.
-        diverged = [line for line in lines if not isfinite(line["loss"])]
+        pairs = zip(lines, self._pending, strict=True)
+        diverged = [line for line, (_, done, _) in pairs if done.finite and not isfinite(line["loss"])]
         if diverged:
             first, value = diverged[0]["iteration"], diverged[0]["loss"]
             raise SharedError(f"the loss of iteration {first} is {value}: training has diverged; try a smaller --lr")
@@ -96,7 +98,7 @@ class Record:
 
     def epoch(self, epoch: int, val_loss: float, accuracy: float) -> None:
         """An epoch is over and validated. Raises SharedError if the validation loss is not finite."""
-        self.train_loss, self._epoch_loss, self._epoch_samples = self._epoch_loss / self._epoch_samples, 0.0, 0
+        self.train_loss, self._epoch_loss, self._epoch_samples = self._epoch_loss / max(1, self._epoch_samples), 0.0, 0
         self._log([{"epoch": epoch + 1, "val_accuracy": accuracy, "val_loss": val_loss}])
         if not isfinite(val_loss):
             raise SharedError(f"the validation loss is {val_loss}: training has diverged; try a smaller --lr")

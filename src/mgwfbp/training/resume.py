@@ -20,16 +20,18 @@ from mgwfbp.training.record import Record
 
 # What a resumed run may be told otherwise: where things lie, what is printed and planned. The rest decides the weights.
 FREE = {
+    "stall_warn", "stall_abort",
     "out", "overwrite", "resume", "data_dir", "threads", "decode_threads", "kernels", "log_every", "replan", "network",
     "checkpoint_every", "keep_checkpoints", "timeline_iterations", "profile_iterations", "schedule",
     "batch_size", "global_batch_size",
 }  # fmt: skip
 
 
-def find_checkpoint(config: Config, global_batch: int, fingerprint: str) -> Checkpoint | None:
+def find_checkpoint(config: Config, global_batch: int, iterations: int, fingerprint: str) -> Checkpoint | None:
     """The checkpoint that `config.resume` means; None to start from the beginning. Rank 0 calls it.
 
-    Raises UserError if there is none where one was named, or if the run that it is from was another one.
+    Raises UserError if there is none where one was named, if the run that it is from was another one, or if all its
+    `iterations` are done.
     """
     if config.resume is None:
         return None
@@ -58,6 +60,8 @@ def find_checkpoint(config: Config, global_batch: int, fingerprint: str) -> Chec
                 f"checkpoint {found.path} has {name.replace('_', ' ')} {found.record.get(name)}, this run {value}: "
                 f"it would not be the same training; keep the global batch with --global-batch-size"
             )
+    if found.iteration >= iterations:
+        raise UserError(f"checkpoint {found.path}: all {iterations} iterations are done, there is nothing to resume")
     return found
 
 

@@ -68,7 +68,8 @@ def same_start(config: Config, world: World, kernels: Kernels, emulated: AffineC
         if config.shift >= min(data.shape[:2]):
             raise UserError(f"--shift {config.shift} moves images of {data.shape} out of sight; use less")
         global_batch = min(global_batch, len(data.train_labels))
-        check_lr(config.lr_policy, config.lr, config.total_iterations(len(data.train_labels), global_batch))
+        iterations = config.total_iterations(len(data.train_labels), global_batch)
+        check_lr(config.lr_policy, config.lr, iterations)
         network = build(config.model, data.shape, data.classes)
         for head in network.heads:
             head.loss.smoothing = config.label_smoothing
@@ -90,7 +91,7 @@ def same_start(config: Config, world: World, kernels: Kernels, emulated: AffineC
     folder = checkpoint = None
     with world.together():
         if world.rank == 0:
-            checkpoint = find_checkpoint(config, global_batch, network.arena.fingerprint())
+            checkpoint = find_checkpoint(config, global_batch, iterations, network.arena.fingerprint())
             place = run_folder_of(config, checkpoint)
             overwrite = config.overwrite or (
                 config.resume == "auto" and not checkpoint

@@ -1,0 +1,75 @@
+"""A rank that leaves by itself must not leave the others waiting: hooks for exceptions and exits that nobody caught.
+
+Installed by the first `World` of several ranks, so it holds for scripts that import the library, too.
+"""
+
+from __future__ import annotations
+
+import atexit
+import socket
+import sys
+import time
+from types import TracebackType
+from typing import Any
+
+WARN_S, END_S = 5.0, 60.0  # how long a rank that is done waits for the others to be done
+
+
+class Guard:
+    """The hooks of this process. `agreed` is set by whoever makes all ranks leave alike, and knows that they do."""
+
+    def __init__(self, comm: Any) -> None:
+        self.comm, self.agreed = comm.Dup(), False
+        self.code: object = None
+        self.before, self.exit = sys.excepthook, sys.exit
+        sys.excepthook = self._exception
+        sys.exit = self._exit  # type: ignore[assignment]
+        atexit.register(self._leave)
+
+    def _exception(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        from mgwfbp.comm.world import abort_job
+
+        if self.agreed:
+            self.before(kind, error, trace)
+        else:
+            abort_job("in the main thread", error.with_traceback(trace))
+
+    def _exit(self, code: object = None) -> None:
+        self.code = code
+        self.exit(code)  # type: ignore[arg-type]
+
+    def _leave(self) -> None:
+        from mgwfbp.comm.world import MPI, end_job
+
+        if self.agreed or MPI.Is_finalized():
+            return
+        rank, host = self.comm.Get_rank(), socket.gethostname()
+        if self.code not in (None, 0):
+            sys.stderr.write(f"mgwfbp: rank {rank} on {host} left with sys.exit({self.code!r}); the whole job ends\n")
+            end_job(self.code if isinstance(self.code, int) and 0 < self.code < 256 else 1)
+        request, start, warned = self.comm.Ibarrier(), time.monotonic(), False
+        while not request.Test():
+            waited = time.monotonic() - start
+            if waited > WARN_S and not warned:
+                warned = True
+                sys.stderr.write(f"mgwfbp: rank {rank} on {host} is done and waits for ranks that are not\n")
+            if waited > END_S:
+                sys.stderr.write(f"mgwfbp: rank {rank} on {host} waited {END_S:.0f} s; the whole job ends\n")
+                end_job(1)
+            time.sleep(1e-3)
+
+
+_guard: Guard | None = None
+
+
+def install(comm: Any) -> None:
+    """Install the hooks, once a process. Collective."""
+    global _guard
+    if _guard is None and comm.Get_size() > 1:
+        _guard = Guard(comm)
+
+
+def leave_alike() -> None:
+    """All ranks are about to leave in agreement, whatever their exit code."""
+    if _guard is not None:
+        _guard.agreed = True

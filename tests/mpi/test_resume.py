@@ -1,0 +1,147 @@
+"""Checkpoints: a run that is taken up again ends with the weights of one that was never broken."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mgwfbp.errors import SharedError
+from mgwfbp.training.checkpoint import newest
+from mgwfbp.training.config import Config
+from mgwfbp.training.loop import train
+
+from .conftest import first_ranks
+
+# BatchNorm, momentum, augmentation, a learning rate that changes, and a checkpoint in the middle of an epoch.
+RUN = {
+    "data": "synthetic:8x8x3x10",
+    "lr": 0.01,
+    "profile_iterations": 3,
+    "threads": 1,
+    "shift": 1,
+    "flip": True,
+    "global_batch_size": 64,
+    "checkpoint_every": 7,
+    "replan": "never",
+    "iterations": 24,
+}
+
+
+def lines(folder):
+    return [json.loads(line) for line in Path(folder, "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture
+def unbroken(world, shared_folder):
+    """(the folder of a run of 24 iterations, its summary)."""
+    out = f"{shared_folder}/unbroken"
+    return out, train(Config("resnet20", out=out, **RUN), world)
+
+
+def copy(world, source, target, *, drop=()):
+    if world.rank == 0:
+        shutil.copytree(source, target)
+        for name in drop:
+            shutil.rmtree(Path(target, "checkpoints", name))
+    world.comm.Barrier()
+
+
+def test_a_resumed_run_is_the_same_to_the_last_bit(world, shared_folder, unbroken):
+    out, whole = unbroken
+    if world.rank == 0:  # every 7, and the last; three stay
+        names = sorted(path.name for path in Path(out, "checkpoints").iterdir())
+        assert names == ["iteration-00000014", "iteration-00000021", "iteration-00000024"]
+    broken = f"{shared_folder}/broken"
+    copy(world, out, broken, drop=["iteration-00000021", "iteration-00000024"])
+    resumed = train(Config("resnet20", resume=broken, **RUN), world)
+    assert resumed["parameters_sha256"] == whole["parameters_sha256"]
+    assert resumed["train_loss"] == whole["train_loss"]
+    assert resumed["val_accuracy"] == whole["val_accuracy"]
+    if world.rank == 0:
+        logged = [[line["iteration"], line["loss"]] for line in lines(broken) if "iteration" in line]
+        assert logged == [[line["iteration"], line["loss"]] for line in lines(out) if "iteration" in line]
+
+
+def test_another_number_of_ranks_continues_to_the_tolerance_of_the_sum(world, shared_folder):
+    options = {**RUN, "data": "synthetic:28x28x1x10", "shift": 0, "flip": False}
+    out = f"{shared_folder}/mlp"
+    whole = train(Config("mlp", out=out, **options), world)
+    alone = f"{shared_folder}/alone"
+    copy(world, out, alone, drop=["iteration-00000021", "iteration-00000024"])
+    part = first_ranks(world, 1)
+    if part:
+        resumed = train(Config("mlp", resume=alone, **options), part)
+        assert resumed["train_loss"] == pytest.approx(whole["train_loss"], rel=1e-4)
+    world.comm.Barrier()
+
+
+def test_a_damaged_newest_checkpoint_falls_back_to_the_one_before(world, shared_folder, unbroken, capsys):
+    out, whole = unbroken
+    damaged = f"{shared_folder}/damaged"
+    copy(world, out, damaged, drop=["iteration-00000024"])
+    if world.rank == 0:
+        arrays = Path(damaged, "checkpoints", "iteration-00000021", "arrays.safetensors")
+        data = bytearray(arrays.read_bytes())
+        data[-5] ^= 1
+        arrays.write_bytes(data)
+    resumed = train(Config("resnet20", resume=damaged, **RUN), world)
+    assert resumed["parameters_sha256"] == whole["parameters_sha256"]
+    if world.rank == 0:
+        printed = capsys.readouterr()
+        assert "iteration-00000021: arrays.safetensors is damaged" in printed.err
+        assert "resumed after iteration 14" in printed.out
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"lr": 0.02}, "is from a run with lr 0.01, this one has 0.02"),
+        ({"global_batch_size": 32}, "has global batch size 64, this run 32"),
+        ({"seed": 3}, "is from a run with seed 1, this one has 3"),
+    ],
+)
+def test_another_run_is_refused_with_the_reason(world, shared_folder, change, says):
+    out = f"{shared_folder}/run"
+    options = {**RUN, "iterations": 3, "data": "synthetic:28x28x1x10"}
+    train(Config("mlp", out=out, **options), world)
+    with pytest.raises(SharedError, match=says):
+        train(Config("mlp", resume=out, **{**options, **change}), world)
+
+
+def test_auto_begins_where_there_is_nothing_and_goes_on_where_there_is(world, shared_folder, capsys):
+    options = {**RUN, "iterations": 9, "data": "synthetic:28x28x1x10", "out": f"{shared_folder}/auto", "resume": "auto"}
+    train(Config("mlp", **options), world)
+    if world.rank == 0:
+        assert "resumed" not in capsys.readouterr().out
+        shutil.rmtree(Path(options["out"], "checkpoints", "iteration-00000009"))
+    world.comm.Barrier()
+    train(Config("mlp", **options), world)
+    if world.rank == 0:
+        assert "resumed after iteration 7" in capsys.readouterr().out
+    world.comm.Barrier()
+    with pytest.raises(SharedError, match="all 9 iterations are done"):
+        train(Config("mlp", **options), world)
+
+
+def test_what_is_no_checkpoint(world, shared_folder):
+    for resume, out, says in (
+        (f"{shared_folder}/none", None, "there is no checkpoint"),
+        ("auto", None, "name the run folder, --out FOLDER"),
+    ):
+        with pytest.raises(SharedError, match=says):
+            train(Config("mlp", resume=resume, out=out, **{**RUN, "data": "synthetic:28x28x1x10"}), world)
+
+
+def test_the_arrays_are_plain_and_complete(world, unbroken):
+    out, _ = unbroken
+    if world.rank == 0:
+        found = newest(Path(out))
+        assert found.iteration == 24
+        assert set(found.arrays) == {"parameters", "velocity", "state"}
+        assert found.arrays["state"].shape[0] == world.size
+        assert np.isfinite(found.arrays["velocity"]).all()
+        assert found.record["config"]["model"] == "resnet20"

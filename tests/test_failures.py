@@ -1,0 +1,170 @@
+"""Faults on real ranks: who fails, stalls, is signalled or computes nonsense, and what everyone sees of it.
+
+Every run is a real mpirun with a deadline; the faults come from MGWFBP_FAULT, from signals, or from the user's script.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.test_cli import MGWFBP, MPIRUN, mistake, needs_mpirun, run
+
+pytestmark = needs_mpirun
+
+TRAIN = [MGWFBP, "train", "mlp", "--data", "synthetic:28x28x1x10", "--lr", "0.005", "--profile-iterations", "3"]
+TRAIN += ["--batch-size", "4", "--threads", "1", "--replan", "never"]
+
+
+def train(folder, *options, ranks=2, seconds=60, fault="", **environment):
+    command = [MPIRUN, "-n", ranks, *TRAIN, "--out", folder / "run", *options]
+    return run(*command, seconds=seconds, cwd=folder, MGWFBP_FAULT=fault, **environment)
+
+
+def lines(folder):
+    return [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+
+
+def alive(marker):
+    """Processes whose command line has `marker` in it."""
+    found = subprocess.run(["pgrep", "-f", str(marker)], capture_output=True, text=True, check=False).stdout.split()
+    return [pid for pid in found if int(pid) != os.getpid()]
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("raise", "rank 1 on "),
+        ("exit", "rank 1 on "),
+        ("kill", ""),
+    ],
+)
+def test_one_rank_that_fails_ends_all_in_seconds(tmp_path, kind, says):
+    start = time.monotonic()
+    done = train(tmp_path, "--epochs", "50", fault=f"rank=1,iteration=5,kind={kind}")
+    assert done.returncode != 0
+    assert time.monotonic() - start < 20
+    assert says in done.stderr
+    if kind == "raise":
+        assert done.stderr.count("Traceback") == 1
+        assert "fault on purpose (MGWFBP_FAULT) in iteration 5" in done.stderr
+    time.sleep(0.5)
+    assert not alive(tmp_path)
+
+
+def test_a_rank_that_stalls_is_reported_by_all_and_ends_the_job(tmp_path):
+    done = train(
+        tmp_path, "--epochs", "50", "--stall-warn", "1", "--stall-abort", "3", fault="rank=1,iteration=6,kind=stall"
+    )
+    assert done.returncode != 0
+    assert "rank 1 on " in done.stderr
+    assert "the comm thread is idle; the main thread is at" in done.stderr  # of the one that stalls, before its forward
+    assert "is on its way, other ranks may not have sent theirs" in done.stderr  # of the one that waits for it
+    assert "fault.py" in done.stderr
+    assert "the whole job ends" in done.stderr
+
+
+def test_a_short_delay_is_no_stall(tmp_path):
+    done = train(tmp_path, "--iterations", "8", "--stall-warn", "30", fault="rank=0,iteration=4,kind=delay:1s")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+
+
+def test_nan_stops_all_ranks_with_rank_iteration_and_layer(tmp_path):
+    done = train(tmp_path, "--iterations", "12", fault="rank=1,iteration=7,kind=nan")
+    text = mistake(done, "iteration 7: the loss of rank 1 is nan, its gradients from layer")
+    assert "--on-nan skip" in text
+
+
+def test_nan_skipped_changes_nothing_and_the_run_goes_on(tmp_path):
+    done = train(tmp_path, "--iterations", "12", "--on-nan", "skip", fault="rank=1,iteration=7,kind=nan")
+    assert done.returncode == 0, done.stderr
+    assert "iteration 7: the loss of rank 1 is nan" in done.stdout
+    assert "skipped, nothing was changed" in done.stdout
+    losses = [line["loss"] for line in lines(tmp_path) if "iteration" in line]
+    assert [number + 1 for number, loss in enumerate(losses) if loss is None] == [7]
+    assert "parameters           equal on all 2 ranks" in done.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_to_one_rank_stops_all_with_a_checkpoint_and_the_run_goes_on_from_it(tmp_path, number):
+    whole = run(MPIRUN, "-n", 2, *TRAIN, "--iterations", "400", "--out", tmp_path / "whole", cwd=tmp_path)
+    assert whole.returncode == 0, whole.stderr
+    command = [MPIRUN, "-n", "2", *TRAIN, "--iterations", "400", "--out", str(tmp_path / "run")]
+    job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    for line in job.stdout:
+        if "iteration  20/400" in line:
+            break
+    ranks = [pid for pid in alive(f"python.*{tmp_path}/run") if "mpirun" not in Path(f"/proc/{pid}/comm").read_text()]
+    children = [pid for pid in ranks if "hydra" not in Path(f"/proc/{pid}/cmdline").read_text()]
+    os.kill(int(children[-1]), number)
+    _, errors = job.communicate(timeout=30)
+    assert job.returncode == 75, errors
+    assert f"{number.name}: stopped after iteration" in errors
+    resumed = run(*command, "--resume", "auto", cwd=tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+    assert "resumed after iteration" in resumed.stdout
+    ends = [json.loads((tmp_path / name / "summary.json").read_text()) for name in ("whole", "run")]
+    assert ends[0]["parameters_sha256"] == ends[1]["parameters_sha256"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        ("rank=1,iteration=3", "kind missing"),
+        ("rank=1,iteration=3,kind=burn", "kind must be raise, exit"),
+        ("rank=one,iteration=3,kind=kill", "rank must be a whole number"),
+        ("rank=1,iteration=3,kind=delay:soon", "is no time"),
+        ("nonsense", "not of the form KEY=VALUE"),
+    ],
+)
+def test_a_fault_that_is_none_is_one_line(tmp_path, fault, says):
+    mistake(train(tmp_path, "--iterations", "2", fault=fault), says)
+
+
+def test_clipping_gives_the_same_losses_under_every_schedule(tmp_path):
+    found = {}
+    for schedule in ("wfbp", "single", "optimal"):
+        done = train(tmp_path, "--iterations", "10", "--clip-norm", "0.5", "--schedule", schedule, "--overwrite")
+        assert done.returncode == 0, done.stderr
+        found[schedule] = [line["loss"] for line in lines(tmp_path) if "iteration" in line]
+    assert found["wfbp"] == found["single"] == found["optimal"]
+    done = train(tmp_path, "--iterations", "10", "--overwrite")
+    assert done.returncode == 0
+    assert found["wfbp"] != [line["loss"] for line in lines(tmp_path) if "iteration" in line]
+
+
+SCRIPT = """
+import sys
+from mgwfbp.training.config import Config
+from mgwfbp.training.loop import train
+from mgwfbp.comm import World
+world = World()
+if world.rank == 1 and sys.argv[1] == "before":
+    raise RuntimeError("mine")
+train(Config("mlp", data="synthetic:28x28x1x10", iterations=4, threads=1, out=sys.argv[2]), world)
+if world.rank == 1:
+    if sys.argv[1] == "exit":
+        sys.exit(3)
+    raise RuntimeError("mine")
+world.comm.Barrier()
+"""
+
+
+@pytest.mark.parametrize("where", ["before", "after", "exit"])
+def test_a_script_of_ones_own_that_fails_on_one_rank_ends_too(tmp_path, where):
+    (tmp_path / "mine.py").write_text(SCRIPT)
+    start = time.monotonic()
+    done = run(MPIRUN, "-n", 2, sys.executable, "mine.py", where, tmp_path / "run", cwd=tmp_path, seconds=40)
+    assert done.returncode != 0
+    assert time.monotonic() - start < 30
+    assert "rank 1 on " in done.stderr
+    if where != "exit":
+        assert "RuntimeError: mine" in done.stderr
