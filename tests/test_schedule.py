@@ -112,8 +112,31 @@ def test_linear_and_quadratic_forms_agree(work, cost):
             cuts.append(place)
         return predict(work, schedule_from_cuts("x", cuts[::-1], len(ready)), cost).comm_end_s
 
-    linear, quadratic = _affine(ready, prefix, cost.a, cost.b), _any_cost(ready, prefix, cost)
+    (linear, first), (quadratic, second) = _affine(ready, prefix, cost.a, cost.b), _any_cost(ready, prefix, cost)
     assert end(linear) == pytest.approx(end(quadratic), rel=1e-9, abs=1e-12)
+    assert first == pytest.approx(second, rel=1e-9, abs=1e-12)
+
+
+def all_schedules(layers):
+    for cuts in range(2 ** (layers - 1)):
+        yield schedule_from_cuts("x", [0, *(i + 1 for i in range(layers - 1) if cuts >> i & 1)], layers)
+
+
+@given(long_workloads(most=7), st.one_of(affine_costs, table_costs()))
+@settings(max_examples=300)
+def test_of_equally_fast_schedules_optimal_has_the_fewest_buckets(work, cost):
+    found = make_schedule("optimal", work, cost)
+    end = predict(work, found, cost).iteration_s
+    as_fast = [s for s in all_schedules(len(work.layers)) if predict(work, s, cost).iteration_s < end * (1 - 1e-12)]
+    assert not as_fast
+    fewer = [s for s in all_schedules(len(work.layers)) if len(s.buckets) < len(found.buckets)]
+    assert all(predict(work, s, cost).iteration_s > end * (1 - 1e-12) for s in fewer)
+
+
+def test_messages_that_hide_are_merged():
+    work, cost = workload([1.0] * 20, [1] * 20), AffineCost(0.1, 0.01)  # each hides behind the next layer
+    assert len(make_schedule("optimal", work, cost).buckets) == 2
+    assert predict(work, make_schedule("optimal", work, cost), cost).comm_end_s == pytest.approx(20.11)
 
 
 @given(long_workloads(most=40), st.one_of(affine_costs, table_costs()))

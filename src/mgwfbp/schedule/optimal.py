@@ -8,6 +8,9 @@ starts when the prefix i is sent and layer j is ready:
 
 It is exact for every monotone cost t, because finishing a prefix earlier never delays what follows.
 The paper's Algorithm 1 decides greedily, layer by layer, and can miss this optimum (docs/architecture.md).
+
+Where all but the last messages hide behind backward, many schedules end at that same time. Of those the one with the
+fewest buckets is taken: a message that is hidden still costs the processor something, which t does not know.
 """
 
 from __future__ import annotations
@@ -19,23 +22,59 @@ import numpy as np
 from mgwfbp.schedule.cost import AffineCost, Cost, costs
 from mgwfbp.schedule.workload import Schedule, Workload, schedule_from_cuts
 
+MOST_BUCKETS, MOST_LAYERS = 32, 2000
+TOLERANCE = 1e-13  # of the end: rounding, no more
+
 
 def optimal(workload: Workload, cost: Cost) -> Schedule:
-    """The schedule with the smallest iteration time for a monotone `cost`; O(L) if it is affine, else O(L²)."""
+    """The schedule with the smallest iteration time for a monotone `cost`, and of those the one with fewest buckets.
+
+    O(L) for the time if the cost is affine, else O(L²); O(L²) for each bucket of the result, up to MOST_BUCKETS buckets
+    and MOST_LAYERS layers; beyond, the first schedule found with that time is returned.
+    """
     ready, prefix = workload.ready_s(), workload.prefix_nbytes()
     if isinstance(cost, AffineCost):
-        before = _affine(ready, prefix, cost.a, cost.b)
+        before, end_s = _affine(ready, prefix, cost.a, cost.b)
     else:
-        before = _any_cost(ready, prefix, cost)
+        before, end_s = _any_cost(ready, prefix, cost)
     starts, end = [], len(ready)
     while end > 0:
         end = before[end]
         starts.append(end)
-    return schedule_from_cuts("optimal", starts[::-1], len(ready))
+    found = starts[::-1]
+    if len(found) > 2 and len(ready) <= MOST_LAYERS:
+        latest = max(end_s, ready[-1]) * (1 + TOLERANCE)
+        found = _fewest(ready, prefix, cost, latest, min(len(found) - 1, MOST_BUCKETS)) or found
+    return schedule_from_cuts("optimal", found, len(ready))
 
 
-def _any_cost(ready: list[float], prefix: list[int], cost: Cost) -> list[int]:
-    """The DP as it stands. Returns before[j], where the last bucket of the best schedule of j layers starts."""
+def _fewest(ready: list[float], prefix: list[int], cost: Cost, latest: float, most: int) -> list[int] | None:
+    """The starts of the fewest buckets, at most `most`, that end by `latest`; None if there are none so few.
+
+    With k buckets the first j layers end at f_k(j) = min over i < j of max(f_{k−1}(i), r(j)) + t(S(j) − S(i)).
+    """
+    layers, sizes = len(ready), np.array(prefix, float)
+    takes = costs(cost, np.maximum(0.0, sizes[None, :] - sizes[:, None]).ravel()).reshape(layers + 1, layers + 1)
+    takes = np.where(np.arange(layers + 1)[:, None] < np.arange(layers + 1), takes, np.inf)  # [i, j], i < j
+    begins = np.array([0.0, *ready])
+    finish = np.full(layers + 1, np.inf)
+    finish[0] = 0.0
+    chosen: list[np.ndarray] = []
+    for _ in range(most):
+        ends = np.maximum(finish[:, None], begins) + takes
+        chosen.append(ends.argmin(axis=0))
+        finish = ends.min(axis=0)
+        if finish[-1] <= latest:
+            starts, end = [], layers
+            for before in reversed(chosen):
+                end = int(before[end])
+                starts.append(end)
+            return starts[::-1]
+    return None
+
+
+def _any_cost(ready: list[float], prefix: list[int], cost: Cost) -> tuple[list[int], float]:
+    """The DP as it stands. Returns (before[j], where the last bucket of the best schedule of j layers starts; f(L))."""
     sizes = np.array(prefix, float)
     finish = np.zeros(len(prefix))
     before = [0] * len(prefix)
@@ -43,10 +82,10 @@ def _any_cost(ready: list[float], prefix: list[int], cost: Cost) -> list[int]:
         ends = np.maximum(finish[:j], ready[j - 1]) + costs(cost, sizes[j] - sizes[:j])
         before[j] = int(np.argmin(ends))
         finish[j] = ends[before[j]]
-    return before
+    return before, float(finish[-1])
 
 
-def _affine(ready: list[float], prefix: list[int], a: float, b: float) -> list[int]:
+def _affine(ready: list[float], prefix: list[int], a: float, b: float) -> tuple[list[int], float]:
     """The same DP for t(M) = a + b·M in O(L).
 
     f and r do not decrease, so the candidates i < j split in two.
@@ -77,4 +116,4 @@ def _affine(ready: list[float], prefix: list[int], a: float, b: float) -> list[i
         while window and window[-1][0] >= key:
             window.pop()
         window.append((key, j))
-    return before
+    return before, finish[-1]
