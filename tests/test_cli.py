@@ -163,7 +163,7 @@ def test_a_folder_that_fills_up_is_one_line(tmp_path):
         done = run(MPIRUN, "-n", "2", *command)
         assert done.returncode == 2, done.stderr
         (line,) = [line for line in done.stderr.splitlines() if line.startswith("mgwfbp")]
-        assert "metrics.jsonl: cannot be written (No space left on device)" in line
+        assert "No space left on device" in line
         assert "Traceback" not in done.stderr
     finally:
         run("umount", small)
@@ -347,7 +347,7 @@ def test_a_run_folder_is_not_overwritten_unasked(tmp_path):
 
 def test_a_run_that_diverges_says_so(tmp_path):
     done = run(MGWFBP, "train", "lenet", *SMALL[:2], "--iterations", "40", "--lr", "100", "--out", tmp_path / "run")
-    assert "smaller --lr" in mistake(done, "the loss of iteration")
+    assert "smaller --lr" in mistake(done, "training has diverged")
 
 
 @needs_mpirun

@@ -30,6 +30,7 @@ from mgwfbp.layers import (
     Step,
     Tanh,
 )
+from mgwfbp.network import Network
 from tests.torch_reference import NHWC_TO_NCHW, distance, from_torch, layout_of, to_torch
 
 f = torch.nn.functional
@@ -362,3 +363,25 @@ def test_sizes_below_one_are_refused(make):
 def test_dropout_rates(rate):
     with pytest.raises(UserError, match="a rate of at least 0 and below 1"):
         Dropout(rate)
+
+
+def test_nan_wins_in_pooling_and_passes_relu(kernels):
+    x = np.ones((1, 4, 4, 3), np.float32)
+    x[0, 1, 2, 1] = np.nan
+    y = kernels.max_pool(x, (3, 3), (1, 1), (0, 0), (2, 2))
+    assert np.isnan(y[..., 1]).all()
+    assert not np.isnan(y[..., 0]).any()
+    assert np.isnan(kernels.relu(x)).sum() == 1
+
+
+def test_gradients_of_one_node_from_a_pool_and_a_layer():
+    net = Network("two ways", (4, 4, 3))
+    x = net.add("conv", Conv2d(5, 3, pad=1), net.input)
+    pooled = net.add("pool", GlobalAvgPool(), x)
+    flat = net.add("flat", Flatten(), x)
+    heads = [net.add(name, Linear(2), node) for name, node in (("one", flat), ("two", pooled))]
+    net.finish(heads[1], [(heads[0], 1.0)]).allocate(dtype=np.float64)
+    images = np.random.default_rng(0).normal(size=(2, 4, 4, 3))
+    net.forward(images, np.array([0, 1]), Step())
+    net.backward()
+    assert np.isfinite(net.arena.gradients).all()

@@ -197,7 +197,8 @@ class Network:
             for source, part in zip(sources, [dx] if len(sources) == 1 else dx, strict=True):
                 if not self.needs_gradient[source]:
                     continue
-                if source in gradients and len(sources) == 1 and not self.kernels.xp.may_share_memory(part, dy):
+                own = len(sources) == 1 and not self.kernels.xp.may_share_memory(part, dy)
+                if source in gradients and own and getattr(part.flags, "writeable", True):
                     part += gradients[source]  # in place, as nobody else has it; Add hands one array to all its inputs
                 elif source in gradients:
                     part = part + gradients[source]

@@ -127,6 +127,54 @@ def test_auto_begins_where_there_is_nothing_and_goes_on_where_there_is(world, sh
         train(Config("mlp", **options), world)
 
 
+def test_another_runs_folder_is_left_alone(world, shared_folder):
+    options = {**RUN, "iterations": 8, "data": "synthetic:28x28x1x10"}
+    first, second = f"{shared_folder}/first", f"{shared_folder}/second"
+    for out in (first, second):
+        train(Config("mlp", out=out, **options), world)
+    copy(world, first, f"{shared_folder}/third", drop=["iteration-00000008"])
+    with pytest.raises(SharedError, match="holds another run"):
+        train(Config("mlp", out=second, resume=f"{shared_folder}/third", **options), world)
+    if world.rank == 0:
+        Path(second, "summary.json").unlink()
+        shutil.rmtree(Path(second, "checkpoints"))
+    world.comm.Barrier()
+    with pytest.raises(SharedError, match="holds another run"):  # its options are others: not ours to replace
+        train(Config("mlp", out=second, resume="auto", **{**options, "lr": 0.5}), world)
+    train(Config("mlp", out=second, resume="auto", **options), world)
+
+
+def test_going_back_to_an_older_checkpoint_drops_the_later_ones(world, shared_folder, unbroken):
+    out, whole = unbroken
+    back = f"{shared_folder}/back"
+    copy(world, out, back)
+    resumed = train(Config("resnet20", resume=f"{back}/checkpoints/iteration-00000014", **RUN), world)
+    assert resumed["parameters_sha256"] == whole["parameters_sha256"]
+    if world.rank == 0:
+        with open(Path(back, "metrics.jsonl"), "a") as log:
+            log.write('{"iteration": ')  # cut off
+    world.comm.Barrier()
+    if world.rank == 0:
+        shutil.rmtree(Path(back, "checkpoints", "iteration-00000024"))
+    world.comm.Barrier()
+    again = train(Config("resnet20", resume=back, **RUN), world)
+    assert again["parameters_sha256"] == whole["parameters_sha256"]
+    if world.rank == 0:
+        assert [line["iteration"] for line in lines(back) if "iteration" in line] == list(range(1, 25))
+
+
+def test_only_a_short_batch_is_left(world, shared_folder):
+    options = {**RUN, "data": "synthetic:28x28x1x10", "global_batch_size": 1000, "checkpoint_every": 2, "epochs": 1}
+    out = f"{shared_folder}/short"
+    del options["iterations"]
+    train(Config("mlp", out=out, **options), world)  # 2,048 samples: 1000, 1000, 48
+    if world.rank == 0:
+        shutil.rmtree(Path(out, "checkpoints", "iteration-00000003"))
+    world.comm.Barrier()
+    summary = train(Config("mlp", resume=out, **options), world)
+    assert summary["iterations"] == 3
+
+
 def test_what_is_no_checkpoint(world, shared_folder):
     for resume, out, says in (
         (f"{shared_folder}/none", None, "there is no checkpoint"),

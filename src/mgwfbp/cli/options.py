@@ -44,7 +44,7 @@ def _read_config(ctx: click.Context, _: click.Parameter, path: str | None) -> No
         if isinstance(value, list | dict):
             raise UserError(f"{where}: {key} must be one value")
         # As text it is checked like the command line's: 3.7 is no number of epochs.
-        defaults[str(option.name)] = value if getattr(option, "is_flag", False) else str(value)
+        defaults[str(option.name)] = str(value)
     ctx.default_map = {**(ctx.default_map or {}), **defaults}
 
 

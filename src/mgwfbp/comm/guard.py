@@ -12,7 +12,8 @@ import time
 from types import TracebackType
 from typing import Any
 
-WARN_S, END_S = 5.0, 60.0  # how long a rank that is done waits for the others to be done
+# How long a rank that is done waits for the others to be done: after sys.exit with a code; until it says so; at most.
+EXIT_S, WARN_S, END_S = 2.0, 5.0, 300.0
 
 
 class Guard:
@@ -44,12 +45,12 @@ class Guard:
         if self.agreed or MPI.Is_finalized():
             return
         rank, host = self.comm.Get_rank(), socket.gethostname()
-        if self.code not in (None, 0):
-            sys.stderr.write(f"mgwfbp: rank {rank} on {host} left with sys.exit({self.code!r}); the whole job ends\n")
-            end_job(self.code if isinstance(self.code, int) and 0 < self.code < 256 else 1)
         request, start, warned = self.comm.Ibarrier(), time.monotonic(), False
         while not request.Test():
             waited = time.monotonic() - start
+            if waited > EXIT_S and self.code not in (None, 0):  # the others would be here if they left, too
+                sys.stderr.write(f"mgwfbp: rank {rank} on {host} left by sys.exit({self.code!r}); the whole job ends\n")
+                end_job(self.code if isinstance(self.code, int) and 0 < self.code < 256 else 1)
             if waited > WARN_S and not warned:
                 warned = True
                 sys.stderr.write(f"mgwfbp: rank {rank} on {host} is done and waits for ranks that are not\n")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from mgwfbp.comm.agree import agree
 from mgwfbp.comm.benchmark import measure_all_reduce, network_of
 from mgwfbp.comm.emulated import EmulatedTransport
-from mgwfbp.comm.transport import HostTransport, Transport
+from mgwfbp.comm.transport import HostTransport, Transport, most_elements, poll_interval_s
 from mgwfbp.comm.world import World
 from mgwfbp.schedule import AffineCost, TableCost
 
@@ -18,6 +19,10 @@ def open_transport(
 
     With `cost` it is emulated; without, this network's own cost is measured up to `largest` bytes.
     """
+    with world.together():
+        most = most_elements()
+        poll_interval_s()
+    agree(world.comm, "largest message", [f"MGWFBP_MAX_MESSAGE {most}"])
     comm = world.comm.Dup()
     host = HostTransport(comm)
     if cost is None:

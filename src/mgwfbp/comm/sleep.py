@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import ctypes
+import platform
+import struct
 import sys
 import time
 
 PR_SET_TIMERSLACK = 29  # linux/prctl.h
+SCHED_SETATTR = {"x86_64": 314, "aarch64": 274}  # the number of the system call
+SLICE_NS = 100_000
 SPIN_NS = 50_000
 
 
 def sharpen_sleeps() -> None:
-    """Let this thread's sleeps end at most a few µs late, on Linux; elsewhere nothing changes.
+    """Let this thread run at once when its sleep or wait ends, on Linux; elsewhere nothing changes.
 
-    Linux lets a timer be 50 µs late, to wake up for several at once: a sleep of 1 µs took 59 µs, with this 9 µs.
+    Linux lets a timer be 50 µs late, to wake up for several at once: a sleep of 1 µs took 59 µs, without that 9 µs. And
+    a thread that asks for short turns (0.1 ms; Linux 6.12 and later) need not wait for the end of another's long one:
+    the compute thread's.
     """
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, ctypes.c_ulong(1), 0, 0, 0)
+    if sys.platform != "linux":
+        return
+    libc = ctypes.CDLL(None)
+    libc.prctl(PR_SET_TIMERSLACK, ctypes.c_ulong(1), 0, 0, 0)
+    if platform.machine() in SCHED_SETATTR:
+        # struct sched_attr: size, policy (normal), flags, nice, priority, runtime (the slice), deadline, period
+        attributes = struct.pack("IIQiIQQQ", 48, 0, 0, 0, 0, SLICE_NS, 0, 0)
+        libc.syscall(SCHED_SETATTR[platform.machine()], 0, attributes, 0)  # where it is unknown, it is refused
 
 
 def sleep_until(deadline_ns: int) -> None:

@@ -151,9 +151,12 @@ def _list(folder: Path, names: Sequence[str]) -> tuple[list[Path], np.ndarray]:
     labels: list[int] = []
     for label, name in enumerate(names):
         found: list[Path] = []
-        if (folder / name).is_dir():
-            entries: Any = (folder / name).iterdir()
-            found = sorted(entry for entry in entries if entry.suffix.lower() in ENDINGS and entry.name[0] != ".")
+        try:
+            if (folder / name).is_dir():
+                entries: Any = (folder / name).iterdir()
+                found = sorted(entry for entry in entries if entry.suffix.lower() in ENDINGS and entry.name[0] != ".")
+        except OSError as error:
+            raise UserError(f"data set images: {folder / name} cannot be read ({error.strerror or error})") from None
         if not found and folder.name == "train":
             raise UserError(f"data set images: {folder / name} holds no image ({' '.join(sorted(ENDINGS))})")
         files += found

@@ -75,7 +75,9 @@ def _max_pool(x, kernel, stride, pad, y):  # type: ignore[no-untyped-def]
             for u in range(top, bottom):
                 for v in range(left, right):
                     for c in range(channels):
-                        y[n, i, j, c] = max(y[n, i, j, c], x[n, u, v, c])
+                        value = x[n, u, v, c]
+                        if value > y[n, i, j, c] or value != value:  # NaN wins, as in NumPy, and stays
+                            y[n, i, j, c] = value
 
 
 @compiled

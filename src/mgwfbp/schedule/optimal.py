@@ -42,7 +42,7 @@ def optimal(workload: Workload, cost: Cost) -> Schedule:
         end = before[end]
         starts.append(end)
     found = starts[::-1]
-    if len(found) > 2 and len(ready) <= MOST_LAYERS:
+    if len(found) > 1 and len(ready) <= MOST_LAYERS:
         latest = max(end_s, ready[-1]) * (1 + TOLERANCE)
         found = _fewest(ready, prefix, cost, latest, min(len(found) - 1, MOST_BUCKETS)) or found
     return schedule_from_cuts("optimal", found, len(ready))

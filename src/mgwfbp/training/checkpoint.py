@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from mgwfbp.errors import UserError
@@ -46,6 +47,7 @@ def save(folder: Path, iteration: int, arrays: dict[str, np.ndarray], record: di
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
         save_file(arrays, temporary / ARRAYS)
+        os.chmod(temporary / ARRAYS, 0o644)  # a run folder is shared with colleagues
         _flush(temporary / ARRAYS)
         write_json(temporary / RECORD, {"iteration": iteration, "sha256": _sha256(temporary / ARRAYS), **record})
         _flush(temporary)
@@ -53,11 +55,14 @@ def save(folder: Path, iteration: int, arrays: dict[str, np.ndarray], record: di
             shutil.rmtree(place)
         temporary.rename(place)
         _flush(folder)
-        for old in _names(folder)[keep:]:
+        names = _names(folder)
+        later = [old for old in names if old.name > place.name]  # of a trajectory that was given up
+        for old in [*later, *[old for old in names if old not in later][keep:]]:
             shutil.rmtree(old, ignore_errors=True)
-    except OSError as error:
+    except (OSError, SafetensorError, UserError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
-        raise UserError(f"checkpoint {place}: cannot be written ({error.strerror or error})") from None
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"checkpoint {place}: cannot be written ({reason})") from None
     return place
 
 
@@ -97,8 +102,10 @@ def _names(folder: Path) -> list[Path]:
     """The checkpoints in `folder`, the newest first."""
     try:
         return sorted((entry for entry in folder.iterdir() if entry.name.startswith("iteration-")), reverse=True)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be read ({error.strerror or error})") from None
 
 
 def _sha256(path: Path) -> str:

@@ -8,7 +8,6 @@ from math import ceil
 from typing import Any
 
 from mgwfbp.errors import UserError, unknown_name
-from mgwfbp.training.drift import check_replan
 
 
 @dataclass(frozen=True)
@@ -117,3 +116,12 @@ class Config:
     def to_dict(self) -> dict[str, Any]:
         """The options as a JSON object."""
         return asdict(self)
+
+
+def check_replan(when: str) -> int | None:
+    """The number of iterations in `--replan N`; None for auto and never. Raises UserError for anything else."""
+    if when in ("auto", "never"):
+        return None
+    if not when.isdecimal() or not 1 <= int(when) < 10**9:
+        raise UserError(f"--replan {when}: must be auto, never or a number of iterations")
+    return int(when)

@@ -6,8 +6,8 @@ from collections import deque
 from statistics import median
 
 from mgwfbp.comm import World
-from mgwfbp.errors import UserError
 from mgwfbp.measure.profiler import IterationTimes
+from mgwfbp.training.config import check_replan
 
 WINDOW = 10  # iterations whose median is compared with the prediction
 SHARE = 0.25  # a difference that matters: |measured / predicted − 1|
@@ -25,7 +25,7 @@ class Drift:
         self.every = check_replan(when)
         self.recent: deque[IterationTimes] = deque(maxlen=WINDOW)
         self.patience, self._windows, self._iterations = PATIENCE, 0, 0
-        self.measured_s = 0.0
+        self.measured_s, self._looked = 0.0, -1
 
     def add(self, times: IterationTimes) -> None:
         """A full iteration of the plan is over."""
@@ -44,8 +44,9 @@ class Drift:
                 return False
             self._look(predicted_s)
             return True
-        if self._iterations % WINDOW:
+        if self._iterations % WINDOW or self._iterations == self._looked:  # a short batch does not count
             return False
+        self._looked = self._iterations
         self._windows = self._windows + 1 if abs(self._look(predicted_s) - 1) > SHARE else 0
         if self._windows < self.patience:
             return False
@@ -54,19 +55,10 @@ class Drift:
 
     def planned(self) -> None:
         """There is a new plan: count from here."""
-        self._windows = self._iterations = 0
+        self._windows, self._iterations, self._looked = 0, 0, -1
         self.recent.clear()
 
     def _look(self, predicted_s: float) -> float:
         own = median((times.end - times.start) * 1e-9 for times in self.recent)
         (self.measured_s,) = self.world.max([own])
         return self.measured_s / predicted_s
-
-
-def check_replan(when: str) -> int | None:
-    """The number of iterations in `--replan N`; None for auto and never. Raises UserError for anything else."""
-    if when in ("auto", "never"):
-        return None
-    if not when.isdecimal() or not 1 <= int(when) < 10**9:
-        raise UserError(f"--replan {when}: must be auto, never or a number of iterations")
-    return int(when)

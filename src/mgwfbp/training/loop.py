@@ -71,7 +71,7 @@ def _train(config: Config, world: World, kernels: Kernels, emulated: AffineCost 
     with ExitStack() as signals, Reporter(iterations, folder is None, world.size) as reporter:
         reporter.start(config, world, network, global_batch, all_reduce)
         record = Record(world, network.arena, folder, reporter, config.timeline_iterations)
-        first, plan = restore(world, checkpoint, network, optimizer, record)
+        first, plan = restore(config, world, checkpoint, network, optimizer, record)
         if first:
             reporter.line(f"resumed after iteration {first}")
         profile_until = first + max(1, min(config.profile_iterations, (iterations - first) // 2))
@@ -86,7 +86,8 @@ def _train(config: Config, world: World, kernels: Kernels, emulated: AffineCost 
         )
         items = islice(_shares(config, world, samples, global_batch, iterations), first, None)
         for number, epoch, share, epoch_ends in _ahead(items, lambda n, s: data.expect(s, config.seed, n)):
-            schedule = planner.schedule(number, record)
+            with watchdog.paused():
+                schedule = planner.schedule(number, record)
             optimizer.lr = config.lr * lr_factor(number, iterations)
             step = Step(iteration=number, first_row=share.first_row, seed=config.seed)
             state = network.state.copy()
@@ -95,7 +96,9 @@ def _train(config: Config, world: World, kernels: Kernels, emulated: AffineCost 
             if not done.finite:
                 where = f"iteration {number + 1}: {origin(world, network, done.loss, share, batch, step)}"
                 if not skip:
-                    raise SharedError(f"{where}; try a smaller --lr or look at the data; --on-nan skip would go on")
+                    raise SharedError(
+                        f"{where}: training has diverged, or its data is bad; try a smaller --lr, or --on-nan skip"
+                    )
                 reporter.line(f"{where}; skipped, nothing was changed")
                 network.state[...] = state
             full = share.global_batch == global_batch
@@ -113,10 +116,10 @@ def _train(config: Config, world: World, kernels: Kernels, emulated: AffineCost 
                 record.epoch(epoch, val_loss, accuracy)
             if due:
                 place = folder.path if folder else None
-                leave_checkpoint(
-                    world, config, place, number + 1, network, optimizer, record, planner.plan, global_batch
-                )
-                watchdog.beat()
+                with watchdog.paused():
+                    leave_checkpoint(
+                        world, config, place, number + 1, network, optimizer, record, planner.plan, global_batch
+                    )
             if signal is not None and number + 1 < iterations:
                 raise StoppedError(
                     f"{signal}: stopped after iteration {number + 1} of {iterations}, the checkpoint is written; "

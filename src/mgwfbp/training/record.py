@@ -30,6 +30,8 @@ class Record:
         self._profiled: list[IterationTimes] = []
         # Only what the summary needs of each iteration: a long run has many.
         self._figures: dict[bool, list[tuple[float, float, float]]] = {False: [], True: []}  # planned?
+        self._short: list[tuple[float, float, float]] = []  # the last short batch, for runs that have nothing else
+        self._short_times: list[IterationTimes] = []
         self._spans: list[Span] = []
         self._shown_of = {False: 0, True: 0}
         self._pending: list[tuple[int, Iteration, int]] = []
@@ -40,10 +42,11 @@ class Record:
     def add(self, number: int, done: Iteration, global_batch: int, full: bool, plan: Plan | None) -> None:
         """Iteration `number`, of `global_batch` samples, is over; it followed `plan`, or was profiled."""
         self._pending.append((number, done, global_batch))
+        figures = (done.seconds, done.exposed_s, 1 - done.overlap)
         if not full:
+            self._short, self._short_times = [figures], [done.times]
             return
-        kept = self._figures[plan is not None]
-        kept.append((done.seconds, done.exposed_s, 1 - done.overlap))
+        self._figures[plan is not None].append(figures)
         if not plan:
             self._profiled.append(done.times)
         if self._shown_of[plan is not None] < self.shown:
@@ -66,7 +69,7 @@ class Record:
 
     def profile(self) -> list[IterationTimes]:
         """The times to plan by: the profiled iterations without the first, which touches all memory anew."""
-        return self._profiled[1:] or self._profiled
+        return self._profiled[1:] or self._profiled or self._short_times
 
     def flush(self, epoch: int) -> None:
         """Log what is pending. Collective: the losses and right answers of all ranks are added in one message.
@@ -120,7 +123,7 @@ class Record:
         A run too short to follow its plan is measured by its profiled iterations. `images_per_s` is by the mean, not
         the median: it counts the slow iterations too.
         """
-        kept = self._figures[True] or self._figures[False]
+        kept = self._figures[True] or self._figures[False] or self._short
         mean = sum(seconds for seconds, _, _ in kept) / len(kept)
         middle = [median(values) for values in zip(*kept, strict=True)]
         mean, seconds, exposed, unhidden = self.world.max([mean, *middle])

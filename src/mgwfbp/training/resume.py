@@ -9,6 +9,7 @@ import numpy as np
 
 from mgwfbp.comm import World
 from mgwfbp.errors import UserError
+from mgwfbp.files import read_json
 from mgwfbp.network import Network
 from mgwfbp.schedule import AffineCost, Bucket, Schedule, predict
 from mgwfbp.schedule.workload import workload_from_dict, workload_to_dict
@@ -44,16 +45,15 @@ def find_checkpoint(config: Config, global_batch: int, iterations: int, fingerpr
         if automatic:
             return None
         raise UserError(f"--resume {where}: there is no checkpoint (FOLDER/checkpoints/iteration-…)")
-    before, now = found.record.get("config"), config.to_dict()
+    before = found.record.get("config")
     if not isinstance(before, dict):
         raise UserError(f"checkpoint {found.path}: it lacks the run's config")
-    for name, value in now.items():
-        if name not in FREE and before.get(name) != value:
-            option = name.replace("_", "-")
-            raise UserError(
-                f"checkpoint {found.path} is from a run with {option} {before.get(name)}, this one has {value}; "
-                f"resume with the same options"
-            )
+    other = _difference(before, config)
+    if other is not None:
+        raise UserError(
+            f"checkpoint {found.path} is from a run with {other.replace('_', '-')} {before.get(other)}, "
+            f"this one has {getattr(config, other)}; resume with the same options"
+        )
     for name, value in (("global_batch_size", global_batch), ("layout", fingerprint)):
         if found.record.get(name) != value:
             raise UserError(
@@ -65,6 +65,26 @@ def find_checkpoint(config: Config, global_batch: int, iterations: int, fingerpr
     return found
 
 
+def _difference(before: dict[str, Any], config: Config) -> str | None:
+    """The first option that decides the weights and is another than before."""
+    return next((k for k, value in config.to_dict().items() if k not in FREE and before.get(k) != value), None)
+
+
+def ended_early(config: Config) -> bool:
+    """Whether `--resume auto` finds its own run's folder, that ended before its first checkpoint: nothing is lost."""
+    if config.resume != "auto" or config.out is None or (Path(config.out) / "summary.json").exists():
+        return False
+    try:
+        return _difference(read_json(Path(config.out) / "config.json", "run"), config) is None
+    except UserError:
+        return False
+
+
+def in_folder(checkpoint: Checkpoint, folder: str | None) -> bool:
+    """Whether it is one of the run folder `folder`."""
+    return folder is not None and checkpoint.path.resolve().parent.parent == Path(folder).resolve()
+
+
 def run_folder_of(config: Config, checkpoint: Checkpoint | None) -> str | None:
     """Where a run goes on writing: --out, or else the folder that it is resumed from."""
     if config.out is not None or checkpoint is None or checkpoint.path.parent.name != "checkpoints":
@@ -73,12 +93,12 @@ def run_folder_of(config: Config, checkpoint: Checkpoint | None) -> str | None:
 
 
 def restore(
-    world: World, checkpoint: Checkpoint | None, network: Network, optimizer: SGD, record: Record
+    config: Config, world: World, checkpoint: Checkpoint | None, network: Network, optimizer: SGD, record: Record
 ) -> tuple[int, Plan | None]:
     """(iterations that are done, the plan to go on with): (0, None) without a checkpoint. Collective.
 
     Rank 0 has read the checkpoint and gives everyone theirs. At another number of ranks BatchNorm's statistics are the
-    mean over the ranks there were, and the plan is None: messages cost something else now.
+    mean over the ranks there were, and the plan is None, as it is for another policy or network than before.
     """
     told = world.comm.bcast(checkpoint and (checkpoint.iteration, checkpoint.record), root=0)
     if told is None:
@@ -91,7 +111,9 @@ def restore(
     states, same = arrays["state"], about.get("world_size") == world.size
     network.state[...] = xp.asarray(states[world.rank] if same else states.mean(axis=0))
     record.go_on(iteration, *about["epoch_sums"])
-    return iteration, _plan_from(about["plan"]) if same and about.get("plan") else None
+    before = about["config"]
+    keep = same and before.get("schedule") == config.schedule and before.get("network") == config.network
+    return iteration, _plan_from(about["plan"]) if keep and about.get("plan") else None
 
 
 def leave_checkpoint(

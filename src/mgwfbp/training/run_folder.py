@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from datetime import datetime
 from itertools import count
@@ -53,10 +54,13 @@ class RunFolder:
     def _go_on(self, path: Path, resumed: int) -> None:
         self.path = path
         kept = []
-        for line in (path / "metrics.jsonl").read_text(encoding="utf-8").splitlines(keepends=True):
-            if line.startswith('{"iteration": ') and int(line[14:].partition(",")[0]) > resumed:
+        for line in (path / "metrics.jsonl").read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
+            try:
+                if json.loads(line).get("iteration", 0) > resumed:
+                    break
+            except (ValueError, AttributeError, TypeError):  # the run ended while it wrote this line
                 break
-            kept.append(line)
+            kept.append(line if line.endswith("\n") else line + "\n")
         write_text(path / "metrics.jsonl", "".join(kept))
         (path / "summary.json").unlink(missing_ok=True)
         self._metrics = open(path / "metrics.jsonl", "a", encoding="utf-8")  # noqa: SIM115

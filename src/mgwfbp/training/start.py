@@ -16,7 +16,7 @@ from mgwfbp.schedule import AffineCost, TableCost, find_policy
 from mgwfbp.training.checkpoint import Checkpoint
 from mgwfbp.training.config import Config
 from mgwfbp.training.lr import check_lr
-from mgwfbp.training.resume import find_checkpoint, run_folder_of
+from mgwfbp.training.resume import ended_early, find_checkpoint, in_folder, run_folder_of
 from mgwfbp.training.run_folder import RunFolder
 
 # Where files lie and how many threads work may differ from node to node; what is computed may not.
@@ -93,10 +93,9 @@ def same_start(config: Config, world: World, kernels: Kernels, emulated: AffineC
         if world.rank == 0:
             checkpoint = find_checkpoint(config, global_batch, iterations, network.arena.fingerprint())
             place = run_folder_of(config, checkpoint)
-            overwrite = config.overwrite or (
-                config.resume == "auto" and not checkpoint
-            )  # it ended before its first one
-            folder = RunFolder(place, config.model, overwrite, checkpoint.iteration if checkpoint else None)
+            overwrite = config.overwrite or (checkpoint is None and ended_early(config))
+            resumed = checkpoint.iteration if checkpoint and in_folder(checkpoint, place) else None
+            folder = RunFolder(place, config.model, overwrite, resumed)
             threads = config.threads or world.threads
             folder.write(
                 "config.json",

@@ -7,7 +7,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 from mgwfbp.comm.world import end_job
@@ -22,7 +23,7 @@ class Watchdog:
     def __init__(self, rank: int, warn_s: float, abort_s: float, doing: Callable[[], str]) -> None:
         self.rank, self.warn_s, self.abort_s, self.doing = rank, warn_s, abort_s, doing
         self.main = threading.get_ident()
-        self.last = time.monotonic()
+        self.last, self._paused = time.monotonic(), False
         self.done = threading.Event()
 
     def __enter__(self) -> Watchdog:
@@ -40,10 +41,20 @@ class Watchdog:
         """Something was finished."""
         self.last = time.monotonic()
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Around what takes as long as it takes: a checkpoint, a measurement."""
+        self._paused = True
+        try:
+            yield
+        finally:
+            self.beat()
+            self._paused = False
+
     def _run(self, shortest: float) -> None:
         warned = 0.0
         while not self.done.wait(min(1.0, shortest / 4)):
-            silent = time.monotonic() - self.last
+            silent = 0.0 if self._paused else time.monotonic() - self.last
             if silent < self.warn_s:
                 warned = 0.0
             if 0 < self.abort_s <= silent:
