@@ -13,6 +13,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from mgwfbp.comm.guard import install
+from mgwfbp.comm.launch import meant_more
 from mgwfbp.errors import SharedError, UserError
 
 try:
@@ -39,6 +40,8 @@ class World:
                 "this MPI was started without THREAD_MULTIPLE, which the comm thread needs; "
                 "unset MPI4PY_RC_THREAD_LEVEL, or use an MPI built with thread support"
             )
+        if mistake is None and comm == MPI.COMM_WORLD:
+            mistake = meant_more(comm.Get_size(), MPI.get_vendor()[0])
         commands = comm.allgather((command, mistake))
         other = next((rank for rank, (name, _) in enumerate(commands) if name != commands[0][0]), None)
         if other is not None and all(message is None for _, message in commands):
@@ -56,6 +59,7 @@ class World:
         own = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
         all_local = set().union(*node.allgather(own))
         node.Free()
+        self.cores, self.own_cores = len(all_local), len(own)  # of this machine that its ranks may use; of this rank
         self.threads = max(1, min(len(own), len(all_local) // self.local_size))
 
     @contextmanager

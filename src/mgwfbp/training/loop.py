@@ -30,7 +30,7 @@ from mgwfbp.training.record import Record
 from mgwfbp.training.report import Reporter
 from mgwfbp.training.resume import leave_checkpoint, restore
 from mgwfbp.training.signals import EXIT_CODE, Stop
-from mgwfbp.training.start import load_kernels, same_start
+from mgwfbp.training.start import crowded, load_kernels, same_start
 from mgwfbp.training.watchdog import Watchdog
 
 
@@ -70,6 +70,8 @@ def _train(config: Config, world: World, kernels: Kernels, emulated: AffineCost 
     comm = open_comm(world, network.arena, transport)
     with ExitStack() as signals, Reporter(iterations, folder is None, world.size) as reporter:
         reporter.start(config, world, network, global_batch, all_reduce)
+        for warning in crowded(world, config.threads):
+            reporter.line(warning)
         record = Record(world, network.arena, folder, reporter, config.timeline_iterations)
         first, plan = restore(config, world, checkpoint, network, optimizer, record)
         if first:

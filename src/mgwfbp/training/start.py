@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple
 
 import mgwfbp
@@ -21,6 +22,24 @@ from mgwfbp.training.run_folder import RunFolder
 
 # Where files lie and how many threads work may differ from node to node; what is computed may not.
 LOCAL_OPTIONS = ("out", "data_dir", "overwrite", "threads", "decode_threads", "kernels", "network", "resume")
+
+
+def crowded(world: World, threads: int | None) -> list[str]:
+    """What keeps ranks from their cores, a line each, the same on all ranks. Collective."""
+    wanted = (threads or world.threads) * world.local_size
+    bound, over = world.max([world.size > 1 and world.own_cores == 1 < (os.cpu_count() or 1), wanted > world.cores])
+    warnings = []
+    if bound:
+        warnings.append(
+            "warning: a rank is bound to a single core, which its comm thread and its backward pass share; "
+            "mpirun --bind-to none (Open MPI), -bind-to none (MPICH), srun --cpus-per-task=2 or more"
+        )
+    if over:
+        warnings.append(
+            f"warning: {world.local_size} ranks × {threads or world.threads} threads on {world.cores} cores; "
+            f"--threads {max(1, world.cores // world.local_size)} would be right"
+        )
+    return warnings
 
 
 def open_data(config: Config, world: World) -> Data:
