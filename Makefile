@@ -15,7 +15,7 @@ train: $(VENV)/train
 	$(BIN)/mpirun -n 2 $(BIN)/mgwfbp train lenet --data mnist5k --epochs 8 --shift 2 --out runs/lenet --overwrite
 
 test: $(VENV)/test check
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n 2
 	$(call PYTEST_MPI,2)   # pytest-mpi: the same tests on two ranks, then on four
 	$(call PYTEST_MPI,4)
 
