@@ -84,14 +84,14 @@ def best_by_search(work, cost):
 
 
 @given(workloads(), st.one_of(affine_costs, table_costs()))
-@settings(max_examples=1500)
+@settings(max_examples=500)
 def test_optimal_equals_exhaustive_search(work, cost):
     got = predict(work, make_schedule("optimal", work, cost), cost).comm_end_s
     assert got == pytest.approx(best_by_search(work, cost), rel=1e-9, abs=1e-12)
 
 
 @given(workloads(most=9), affine_costs)
-@settings(max_examples=1000)
+@settings(max_examples=400)
 def test_optimal_equals_exhaustive_search_for_a_users_scalar_cost(work, line):
     def steps(nbytes: float) -> float:  # monotone, but neither a line nor a table, and not for arrays
         return line(nbytes) if nbytes < 1000 else 3 * line(nbytes) + 1
@@ -101,7 +101,7 @@ def test_optimal_equals_exhaustive_search_for_a_users_scalar_cost(work, line):
 
 
 @given(long_workloads(most=60), affine_costs)
-@settings(max_examples=1000)
+@settings(max_examples=400)
 def test_linear_and_quadratic_forms_agree(work, cost):
     ready, prefix = work.ready_s(), work.prefix_nbytes()
 

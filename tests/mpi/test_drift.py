@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from mpi4py import MPI
 
 from mgwfbp.errors import UserError
 from mgwfbp.measure.profiler import IterationTimes
@@ -16,6 +17,8 @@ from mgwfbp.training.drift import PATIENCE, WINDOW, Drift
 from mgwfbp.training.loop import train
 
 QUICK = {"data": "synthetic:28x28x1x10", "lr": 0.005, "profile_iterations": 3, "threads": 1, "batch_size": 4}
+
+pytestmark = pytest.mark.skipif(MPI.COMM_WORLD.size > 2, reason="two ranks show it; make test has eight minutes")
 
 
 def losses(folder):

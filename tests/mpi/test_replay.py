@@ -7,6 +7,7 @@ from statistics import median
 
 import numpy as np
 import pytest
+from mpi4py import MPI
 
 from mgwfbp.comm import EmulatedTransport, HostTransport, network_of, open_transport
 from mgwfbp.errors import SharedError, UserError
@@ -16,6 +17,8 @@ from mgwfbp.training.bench_schedules import bench_schedules, surprises
 from mgwfbp.training.profile import SyntheticRun
 from mgwfbp.training.replay import open_replay, replay
 from mgwfbp.training.start import load_kernels
+
+pytestmark = pytest.mark.skipif(MPI.COMM_WORLD.size > 2, reason="two ranks show it; make test has eight minutes")
 
 
 def test_an_emulated_message_sums_and_takes_what_the_cost_says(world):

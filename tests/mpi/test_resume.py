@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from mpi4py import MPI
 
 from mgwfbp.errors import SharedError
 from mgwfbp.training.checkpoint import newest
@@ -29,6 +30,8 @@ RUN = {
     "replan": "never",
     "iterations": 24,
 }
+
+pytestmark = pytest.mark.skipif(MPI.COMM_WORLD.size > 2, reason="two ranks show it; make test has eight minutes")
 
 
 def lines(folder):
