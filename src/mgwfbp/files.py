@@ -23,13 +23,7 @@ def read_toml(path: str | Path, what: str) -> dict[str, Any]:
 
     Raises UserError if the file is missing, unreadable or not TOML.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{what} {path}: cannot be read ({error.strerror or error})") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{what} {path}: not a text file, TOML was expected") from None
-    return parse_toml(text, f"{what} {path}")
+    return parse_toml(_read_text(path, what, "TOML"), f"{what} {path}")
 
 
 def parse_toml(text: str, where: str) -> dict[str, Any]:
@@ -45,13 +39,16 @@ def read_json(path: str | Path, what: str) -> dict[str, Any]:
 
     Raises UserError if the file is missing, unreadable, not JSON, or holds something other than an object.
     """
+    return parse_json(_read_text(path, what, "a JSON object"), f"{what} {path}")
+
+
+def _read_text(path: str | Path, what: str, expected: str) -> str:
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise UserError(f"{what} {path}: cannot be read ({error.strerror or error})") from None
     except UnicodeDecodeError:
-        raise UserError(f"{what} {path}: not a text file, a JSON object was expected") from None
-    return parse_json(text, f"{what} {path}")
+        raise UserError(f"{what} {path}: not a text file, {expected} was expected") from None
 
 
 def parse_json(text: str, where: str) -> dict[str, Any]:

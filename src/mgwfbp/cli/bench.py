@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from mgwfbp.cli.measured import print_rows
-from mgwfbp.cli.options import examples, option
+from mgwfbp.cli.options import examples, option, played_network, several_schedules
 from mgwfbp.fields import bytes_from_text
 from mgwfbp.files import check_writable, json_text, write_json
 from mgwfbp.schedule import POLICIES
@@ -60,21 +60,17 @@ def allreduce(output: str | None, largest: str) -> None:
 )
 @click.argument("model")
 @option("--batch-size", default=32, type=click.IntRange(1), help="Samples a rank.")
-@option(
-    "--network",
-    metavar="SPEC",
-    help="Play this network: each message takes what it would there.  [default: this machine's own, measured first]",
-)
-@option("--schedule", "names", multiple=True, metavar="NAME", help="A policy; repeat it.  [default: all]")
+@played_network
+@several_schedules
 @option("--rounds", default=9, type=click.IntRange(1), help="Iterations of each schedule, in turn.")
 @option("--seed", default=1, type=click.IntRange(0, 2**63 - 1), help="Makes the weights and the images.")
 @option("--threads", type=click.IntRange(1), help="BLAS threads a rank.  [default: cores ÷ ranks on this machine]")
 @option("--json", "as_json", is_flag=True, help="Print JSON.")
-def schedules(
+def bench_all(
     model: str,
     batch_size: int,
     network: str | None,
-    names: tuple[str, ...],
+    schedules: tuple[str, ...],
     rounds: int,
     seed: int,
     threads: int | None,
@@ -94,7 +90,7 @@ def schedules(
     with limit(threads or world.threads):
         run = SyntheticRun(world, model, batch_size, seed, kernels)
         transport, cost, _ = open_transport(world, run.network.arena.gradients.nbytes, cost)
-        result = bench_schedules(run, cost, names or [*POLICIES, FIXED_SIZE], rounds, transport)
+        result = bench_schedules(run, cost, schedules or [*POLICIES, FIXED_SIZE], rounds, transport)
     if world.rank == 0 and as_json:
         click.echo(json_text(result, indent=1))
     elif world.rank == 0:

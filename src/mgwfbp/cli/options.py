@@ -19,6 +19,16 @@ def option(*names: str, **settings: Any) -> Callable[[Any], Any]:
     return click.option(*names, **settings)
 
 
+played_network = option(
+    "--network",
+    metavar="SPEC",
+    help="Play this network: each message takes what it would there.  [default: this machine's own, measured first]",
+)
+several_schedules = option(
+    "--schedule", "schedules", multiple=True, metavar="NAME", help="A policy; repeat it.  [default: all]"
+)
+
+
 def config_option(command: Any) -> Any:
     """The option --config FILE.toml: values for the command's other options, below the command line and environment."""
     return click.option(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from mgwfbp.cli.measured import print_rows
-from mgwfbp.cli.options import examples, option
+from mgwfbp.cli.options import examples, option, played_network, several_schedules
 from mgwfbp.files import check_writable, json_text, write_json
 from mgwfbp.schedule import POLICIES
 from mgwfbp.simulate.comparison import FIXED_SIZE
@@ -22,12 +22,8 @@ from mgwfbp.simulate.workloads import workload_from_spec
     """),
 )
 @click.argument("workload", metavar="WORKLOAD")
-@option(
-    "--network",
-    metavar="SPEC",
-    help="Play this network: each message takes what it would there.  [default: this machine's own, measured first]",
-)
-@option("--schedule", "schedules", multiple=True, metavar="NAME", help="A policy; repeat it.  [default: all]")
+@played_network
+@several_schedules
 @option("--rounds", default=7, type=click.IntRange(1), help="Iterations of each schedule, in turn.")
 @option("--timeline", metavar="FILE.json", help="Write the last round as a Chrome trace, planned beside measured.")
 @option("--json", "as_json", is_flag=True, help="Print JSON.")

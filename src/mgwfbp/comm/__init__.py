@@ -3,7 +3,7 @@
 from mgwfbp.comm.agree import agree
 from mgwfbp.comm.benchmark import measure_all_reduce, network_of
 from mgwfbp.comm.emulated import EmulatedTransport
-from mgwfbp.comm.network import measure_again, open_transport
+from mgwfbp.comm.network import measure_again, open_transport, table_of
 from mgwfbp.comm.sleep import sharpen_sleeps, sleep_until
 from mgwfbp.comm.thread import Alone, Comm, CommThread, Sent, open_comm
 from mgwfbp.comm.transport import HostTransport, Transport, poll_interval_s
@@ -27,4 +27,5 @@ __all__ = [
     "poll_interval_s",
     "sharpen_sleeps",
     "sleep_until",
+    "table_of",
 ]

@@ -92,8 +92,8 @@ def _train(config: Config, world: World, kernels: Kernels, emulated: AffineCost 
                 schedule = planner.schedule(number, record)
             optimizer.lr = config.lr * lr_factor(number, iterations)
             step = Step(iteration=number, first_row=share.first_row, seed=config.seed)
-            state = network.state.copy()
             skip = config.on_nan == "skip"
+            state = network.state.copy() if skip else None
             done = run_iteration(network, comm, optimizer, schedule, share, batch, step, whole=skip)
             if not done.finite:
                 where = f"iteration {number + 1}: {origin(world, network, done.loss, share, batch, step)}"

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mgwfbp.comm import World
+from mgwfbp.comm import World, table_of
 from mgwfbp.measure.profiler import IterationTimes, workload_from_times
 from mgwfbp.network import Network
 from mgwfbp.schedule import (
@@ -15,7 +15,6 @@ from mgwfbp.schedule import (
     Cost,
     Prediction,
     Schedule,
-    TableCost,
     Workload,
     make_schedule,
     predict,
@@ -58,18 +57,13 @@ def make_plan(
     """
     source = f"measured: median of {len(times)} iterations, maximum over {world.size} ranks"
     workload = workload_from_times(network.name, batch_size, network.arena, times, world.max, source)
-    cost: Cost = AffineCost(0.0, 0.0) if all_reduce is None else cost_of(all_reduce)
+    cost: Cost = AffineCost(0.0, 0.0) if all_reduce is None else table_of(all_reduce)
     schedule = None
     with world.together():
         if world.rank == 0:
             schedule = make_schedule(policy, workload, cost)
     agreed: Schedule = world.comm.bcast(schedule, root=0)
     return Plan(workload, all_reduce, agreed, predict(workload, agreed, cost), updates_s(world, times))
-
-
-def cost_of(all_reduce: dict[str, Any]) -> TableCost:
-    """The cost in a NETWORK object that was measured."""
-    return TableCost(tuple(all_reduce["nbytes"]), tuple(all_reduce["seconds"]))
 
 
 def updates_s(world: World, times: Sequence[IterationTimes]) -> float:

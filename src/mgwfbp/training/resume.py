@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mgwfbp.comm import World
+from mgwfbp.comm import World, table_of
 from mgwfbp.errors import UserError
 from mgwfbp.files import read_json
 from mgwfbp.network import Network
@@ -16,7 +16,7 @@ from mgwfbp.schedule.workload import workload_from_dict, workload_to_dict
 from mgwfbp.training.checkpoint import Checkpoint, newest, save
 from mgwfbp.training.config import Config
 from mgwfbp.training.optimizer import SGD
-from mgwfbp.training.planning import Plan, cost_of
+from mgwfbp.training.planning import Plan
 from mgwfbp.training.record import Record
 
 # What a resumed run may be told otherwise: where things lie, what is printed and planned. The rest decides the weights.
@@ -157,5 +157,5 @@ def _plan_from(value: dict[str, Any]) -> Plan:
     workload = workload_from_dict(value["workload"], "checkpoint")
     schedule = Schedule(value["policy"], tuple(Bucket(first, last) for first, last in value["buckets"]))
     schedule.check(len(workload.layers))
-    cost = cost_of(value["network"]) if value["network"] else AffineCost(0.0, 0.0)
+    cost = table_of(value["network"]) if value["network"] else AffineCost(0.0, 0.0)
     return Plan(workload, value["network"], schedule, predict(workload, schedule, cost), value["update_s"])
