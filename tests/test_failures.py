@@ -149,6 +149,10 @@ from mgwfbp.comm import World
 world = World()
 if world.rank == 1 and sys.argv[1] == "before":
     raise RuntimeError("mine")
+if world.rank == 1 and sys.argv[1] == "memory":
+    import resource
+    resource.setrlimit(resource.RLIMIT_AS, (2**33, 2**33))
+    bytearray(2**34)
 train(Config("mlp", data="synthetic:28x28x1x10", iterations=4, threads=1, out=sys.argv[2]), world)
 if world.rank == 1:
     if sys.argv[1] == "exit":
@@ -158,7 +162,7 @@ world.comm.Barrier()
 """
 
 
-@pytest.mark.parametrize("where", ["before", "after", "exit"])
+@pytest.mark.parametrize("where", ["before", "after", "exit", "memory"])
 def test_a_script_of_ones_own_that_fails_on_one_rank_ends_too(tmp_path, where):
     (tmp_path / "mine.py").write_text(SCRIPT)
     start = time.monotonic()
@@ -167,4 +171,42 @@ def test_a_script_of_ones_own_that_fails_on_one_rank_ends_too(tmp_path, where):
     assert time.monotonic() - start < 30
     assert "rank 1 on " in done.stderr
     if where != "exit":
-        assert "RuntimeError: mine" in done.stderr
+        assert ("MemoryError" if where == "memory" else "RuntimeError: mine") in done.stderr
+
+
+def test_an_image_that_one_ranks_loader_cannot_decode_ends_all_with_its_name(tmp_path):
+    image = pytest.importorskip("PIL.Image", reason="Pillow, which decodes images, is not installed")
+    for part in ("train", "val"):
+        for name in ("a", "b"):
+            (tmp_path / "data" / part / name).mkdir(parents=True)
+            for number in range(4):
+                image.new("RGB", (40, 40), (50 * number, 9, 9)).save(tmp_path / f"data/{part}/{name}/{number}.jpg")
+    (tmp_path / "data/train/b/2.jpg").write_bytes(b"no image")
+    command = ["train", "mlp", "--data", "images:28", "--data-dir", "data", "--batch-size", "2", "--threads", "1"]
+    done = run(MPIRUN, "-n", 2, MGWFBP, *command, "--out", "run", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "b/2.jpg: cannot be decoded" in done.stderr  # by the rank that met it; the launcher may add a line
+    assert "Traceback" not in done.stderr
+    skipped = run(MPIRUN, "-n", 2, MGWFBP, *command, "--on-bad-image", "skip", "--out", "run2", cwd=tmp_path)
+    assert skipped.returncode == 0, skipped.stderr
+
+
+LIMITED = """
+import resource
+from mgwfbp.comm import World
+World(command="train")
+resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))  # bytes a file: the end of a full disk
+from mgwfbp.cli.main import main
+main()
+"""
+
+
+def test_a_checkpoint_that_does_not_fit_stops_all_and_leaves_no_half_of_it(tmp_path):
+    (tmp_path / "limited.py").write_text(LIMITED)
+    limited = [MPIRUN, "-n", "2", sys.executable, "limited.py"]
+    options = ["--iterations", "8", "--checkpoint-every", "4", "--out", tmp_path / "run"]
+    done = run(*limited, *TRAIN[1:], *options, cwd=tmp_path)
+    mistake(done, "iteration-00000004: cannot be written (")
+    assert not list((tmp_path / "run" / "checkpoints").iterdir())
+    resumed = run(MPIRUN, "-n", "2", *TRAIN, *options, "--resume", "auto", cwd=tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
