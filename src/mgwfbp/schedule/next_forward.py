@@ -80,7 +80,7 @@ def pipelined(workload: Workload, cost: Cost) -> Schedule:
 
 
 def sharded(workload: Workload, cost: Cost) -> Schedule:
-    """Reduce-scatter behind backward, all-gather of the updated parameters behind the next forward, with equal cuts.
+    """Reduce-scatter behind backward, all-gather of parameters behind the next forward, with equal cuts.
 
     All reduce-scatters end at f, then the all-gathers take g from there to the end of forward: P = f + g. A prefix of j
     layers with given cuts has an f, by `optimal`'s programme on r and the cost of a reduce-scatter, and a g, by the same

@@ -48,6 +48,11 @@ def policy(name: str) -> Callable[[Policy], Policy]:
     return register
 
 
+def compared() -> list[str]:
+    """The names of all policies to compare: the registry's but `best`, which is one of the others, and fixed sizes."""
+    return [*(name for name in POLICIES if name != "best"), *SIZED]
+
+
 def make_schedule(
     name: str, workload: Workload, cost: Cost, modes: tuple[str, ...] = (ALL_REDUCE, PIPELINED, SHARDED)
 ) -> Schedule:
