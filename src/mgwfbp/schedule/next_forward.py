@@ -83,7 +83,7 @@ def sharded(workload: Workload, cost: Cost) -> Schedule:
     """Reduce-scatter behind backward, all-gather of parameters behind the next forward, with equal cuts.
 
     All reduce-scatters end at f, then the all-gathers take g from there to the end of forward: P = f + g. A prefix of j
-    layers with given cuts has an f, by `optimal`'s programme on r and the cost of a reduce-scatter, and a g, by the same
+    layers with given cuts has an f, by the programme of `optimal` on r and the cost of a reduce-scatter, and a g, by it
     on q and the cost of an all-gather (time reversed). Neither finishing a prefix earlier in f nor in g ever hurts, so
     the pairs (f, g) that no other pair of the same prefix undercuts in both are enough. Of those, the ones are dropped
     that cannot undercut the best schedule known, by lower bounds on what the other layers add to f and to g.
