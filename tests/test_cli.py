@@ -212,7 +212,7 @@ def test_reproduce_writes_a_report_and_its_exit_code_tells(tmp_path):
     done = run(MGWFBP, "reproduce", "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     report = (tmp_path / "out" / "report.md").read_text()
-    assert "16 of 16 numbers that should match do" in report
+    assert "41 of 41 numbers that should match do" in report
     for plot in ("speedup.png", "iteration.png"):
         assert f"]({plot})" in report
         assert (tmp_path / "out" / plot).stat().st_size > 10_000

@@ -8,8 +8,7 @@ from mgwfbp.cli.measured import print_rows
 from mgwfbp.cli.options import examples, option, played_network, several_schedules
 from mgwfbp.fields import bytes_from_text
 from mgwfbp.files import check_writable, json_text, write_json
-from mgwfbp.schedule import POLICIES
-from mgwfbp.simulate.comparison import FIXED_SIZE
+from mgwfbp.schedule import compared
 from mgwfbp.simulate.networks import cost_from_spec
 
 
@@ -90,7 +89,7 @@ def bench_all(
     with limit(threads or world.threads):
         run = SyntheticRun(world, model, batch_size, seed, kernels)
         transport, cost, _ = open_transport(world, run.network.arena.gradients.nbytes, cost)
-        result = bench_schedules(run, cost, schedules or [*POLICIES, FIXED_SIZE], rounds, transport)
+        result = bench_schedules(run, cost, schedules or compared(), rounds, transport)
     if world.rank == 0 and as_json:
         click.echo(json_text(result, indent=1))
     elif world.rank == 0:

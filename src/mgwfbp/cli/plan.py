@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -62,9 +63,9 @@ def _print(workload: Workload, network: str, result: dict[str, Any]) -> None:
         markup=False,
         soft_wrap=True,
     )
-    table = Table()
-    table.add_column("schedule")
-    for heading in ("buckets", "iteration ms", "exposed ms", "overlap", "speed-up"):
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("schedule", no_wrap=True)
+    for heading in ("buckets", "iteration ms", "exposed ms", "overlap", "speed-up", "bound +"):
         table.add_column(heading, justify="right")
     slowest = max(row["iteration_s"] for row in result["schedules"])
     for row in result["schedules"]:
@@ -75,6 +76,12 @@ def _print(workload: Workload, network: str, result: dict[str, Any]) -> None:
             f"{row['exposed_s'] * 1e3:.3f}",
             f"{row['overlap']:.1%}",
             f"{slowest / row['iteration_s']:.2f}×" if row["iteration_s"] else "",
+            f"{row['above_bound']:.1%}",
         )
     console.print(table)
-    console.print("speed-up: against the slowest row", markup=False)
+    best = min(result["schedules"], key=lambda row: row["iteration_s"])
+    console.print(
+        f"speed-up: against the slowest row; {best['name']} is within {best['above_bound']:.1%} of any schedule",
+        markup=False,
+        soft_wrap=True,
+    )

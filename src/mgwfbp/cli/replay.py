@@ -7,8 +7,7 @@ import click
 from mgwfbp.cli.measured import print_rows
 from mgwfbp.cli.options import examples, option, played_network, several_schedules
 from mgwfbp.files import check_writable, json_text, write_json
-from mgwfbp.schedule import POLICIES
-from mgwfbp.simulate.comparison import FIXED_SIZE
+from mgwfbp.schedule import compared
 from mgwfbp.simulate.networks import cost_from_spec
 from mgwfbp.simulate.workloads import workload_from_spec
 
@@ -46,7 +45,7 @@ def command(
     with world.together():
         work, arena = open_replay(work)
     transport, cost, _ = open_transport(world, arena.gradients.nbytes, cost)
-    rows, trace = replay(world, work, arena, cost, schedules or [*POLICIES, FIXED_SIZE], rounds, transport)
+    rows, trace = replay(world, work, arena, cost, schedules or compared(), rounds, transport)
     with world.together():
         if world.rank == 0:
             if timeline and trace:

@@ -1,8 +1,9 @@
 """Workload and all-reduce cost → buckets → predicted timeline. Pure functions: no MPI, no clock, no files."""
 
+from mgwfbp.schedule.bound import lower_bound_s
 from mgwfbp.schedule.cost import AffineCost, Cost, TableCost
 from mgwfbp.schedule.fit import AffineFit, fit_affine
-from mgwfbp.schedule.policies import POLICIES, find_policy, make_schedule, policy
+from mgwfbp.schedule.policies import POLICIES, compared, find_policy, make_schedule, policy
 from mgwfbp.schedule.predict import Message, Prediction, predict
 from mgwfbp.schedule.workload import Bucket, LayerProfile, Schedule, Workload, schedule_from_cuts, unmerged
 
@@ -18,8 +19,10 @@ __all__ = [
     "Schedule",
     "TableCost",
     "Workload",
+    "compared",
     "find_policy",
     "fit_affine",
+    "lower_bound_s",
     "make_schedule",
     "policy",
     "predict",

@@ -27,7 +27,9 @@ def recursive_doubling(n: int, alpha: float, beta: float, gamma: float) -> Affin
 
 def recursive_halving_doubling(n: int, alpha: float, beta: float, gamma: float) -> AffineCost:
     """Reduce-scatter by halving, all-gather by doubling (Rabenseifner)."""
-    return AffineCost(2 * alpha * log2(n), (1 - 1 / n) * (2 * beta + gamma))
+    scatter = AffineCost(alpha * log2(n), (1 - 1 / n) * (beta + gamma))
+    gather = AffineCost(alpha * log2(n), (1 - 1 / n) * beta)
+    return AffineCost(2 * alpha * log2(n), (1 - 1 / n) * (2 * beta + gamma), (scatter, gather))
 
 
 def double_binary_trees(n: int, alpha: float, beta: float, gamma: float) -> AffineCost:
@@ -37,7 +39,10 @@ def double_binary_trees(n: int, alpha: float, beta: float, gamma: float) -> Affi
 
 def ring(n: int, alpha: float, beta: float, gamma: float) -> AffineCost:
     """Reduce-scatter and all-gather around a ring, n − 1 hops each."""
-    return AffineCost(2 * (n - 1) * alpha, 2 * (n - 1) / n * beta + (n - 1) / n * gamma)
+    share = (n - 1) / n
+    scatter = AffineCost((n - 1) * alpha, share * (beta + gamma))
+    gather = AffineCost((n - 1) * alpha, share * beta)
+    return AffineCost(2 * (n - 1) * alpha, 2 * share * beta + share * gamma, (scatter, gather))
 
 
 ALGORITHMS: dict[str, Algorithm] = {

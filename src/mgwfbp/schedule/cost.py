@@ -20,11 +20,13 @@ Cost = Callable[[float], float]
 class AffineCost:
     """The paper's cost: t(M) = a + b·M, `a` seconds a message, `b` seconds a byte (MG-WFBP, eq. 2).
 
-    A message of no bytes still costs `a`. Raises UserError if `a` or `b` is negative or not finite.
+    A message of no bytes still costs `a`. `halves`, if they are known, are what a reduce-scatter and an all-gather of M
+    bytes cost, of which an all-reduce can be made. Raises UserError if `a` or `b` is negative or not finite.
     """
 
     a: float
     b: float
+    halves: tuple[AffineCost, AffineCost] | None = None
 
     def __post_init__(self) -> None:
         for name, value in (("a", self.a), ("b", self.b)):
@@ -41,12 +43,13 @@ class TableCost:
     """A measured cost: linear between the measured sizes, made monotone by isotonic regression.
 
     `nbytes` strictly ascending, `seconds` of the same length; at least two points. Below the first size the cost is
-    the first one's; above the last it grows with the slope of the table's last factor of four in size.
-    Raises UserError if the sizes do not ascend, or a value is negative or not finite.
+    the first one's; above the last it grows with the slope of the table's last factor of four in size. `halves` as in
+    AffineCost. Raises UserError if the sizes do not ascend, or a value is negative or not finite.
     """
 
     nbytes: tuple[float, ...]
     seconds: tuple[float, ...]
+    halves: tuple[TableCost, TableCost] | None = None
 
     def __post_init__(self) -> None:
         if len(self.nbytes) != len(self.seconds) or len(self.nbytes) < 2:
@@ -79,6 +82,20 @@ class TableCost:
         """Seconds for a message of `nbytes` (a number or an array of them)."""
         sizes, seconds, slope = self._arrays
         return np.interp(nbytes, sizes, seconds) + slope * np.maximum(0.0, np.subtract(nbytes, sizes[-1]))
+
+
+def halves(cost: Cost) -> tuple[Cost, Cost]:
+    """What a reduce-scatter and an all-gather of M bytes cost: as known, else half of an all-reduce each."""
+    known = getattr(cost, "halves", None)
+    if known is not None:
+        return known
+    if isinstance(cost, AffineCost):
+        half: Cost = AffineCost(cost.a / 2, cost.b / 2)
+    elif isinstance(cost, TableCost):
+        half = TableCost(cost.nbytes, tuple(seconds / 2 for seconds in cost.seconds))
+    else:
+        half = lambda nbytes: cost(nbytes) / 2  # noqa: E731
+    return half, half
 
 
 def startup_s(cost: Cost) -> float:

@@ -16,13 +16,26 @@ from collections.abc import Callable
 
 from mgwfbp.errors import UserError, unknown_name
 from mgwfbp.fields import bytes_from_text
+from mgwfbp.schedule.bound import lower_bound_s
 from mgwfbp.schedule.cost import Cost, startup_s
+from mgwfbp.schedule.next_forward import pipelined, sharded
 from mgwfbp.schedule.optimal import optimal
-from mgwfbp.schedule.workload import Schedule, Workload, schedule_from_cuts, unmerged
+from mgwfbp.schedule.predict import predict
+from mgwfbp.schedule.workload import (
+    ALL_REDUCE,
+    PIPELINED,
+    SHARDED,
+    Schedule,
+    Workload,
+    schedule_from_cuts,
+    unmerged,
+)
 
 Policy = Callable[[Workload, Cost], Schedule]
 
 POLICIES: dict[str, Policy] = {}
+TIE = 1e-9  # times that differ by less are equal
+SIZED = ("bucket:25MiB", "dear:25MB")  # examples of those with a size in their name
 
 
 def policy(name: str) -> Callable[[Policy], Policy]:
@@ -35,9 +48,19 @@ def policy(name: str) -> Callable[[Policy], Policy]:
     return register
 
 
-def make_schedule(name: str, workload: Workload, cost: Cost) -> Schedule:
-    """The schedule of the policy called `name`, checked to cover every layer once. Raises UserError."""
-    schedule = find_policy(name)(workload, cost)
+def compared() -> list[str]:
+    """The names of all policies to compare: the registry's but `best`, which is one of the others, and fixed sizes."""
+    return [*(name for name in POLICIES if name != "best"), *SIZED]
+
+
+def make_schedule(
+    name: str, workload: Workload, cost: Cost, modes: tuple[str, ...] = (ALL_REDUCE, PIPELINED, SHARDED)
+) -> Schedule:
+    """The schedule of the policy called `name`, checked to cover every layer once. Raises UserError.
+
+    `best` takes the cheapest whose mode is one of `modes`.
+    """
+    schedule = cheapest(workload, cost, modes) if name == "best" else find_policy(name)(workload, cost)
     if not isinstance(schedule, Schedule):
         raise UserError(f"policy {name} returned a {type(schedule).__name__}, it must return a Schedule")
     schedule.check(len(workload.layers))
@@ -45,12 +68,16 @@ def make_schedule(name: str, workload: Workload, cost: Cost) -> Schedule:
 
 
 def find_policy(name: str) -> Policy:
-    """The policy called `name`: one of the registry's, or `bucket:SIZE`. Raises UserError with the nearest name."""
-    if name.split(":")[0] == "bucket":
-        size = bytes_from_text(name.partition(":")[2], f"schedule {name!r}")
-        return lambda workload, cost: fixed_size(workload, size, name)
+    """The policy called `name`: one of the registry's, `bucket:SIZE` or `dear:SIZE`.
+
+    Raises UserError with the nearest name.
+    """
+    kind, _, text = name.partition(":")
+    if kind in ("bucket", "dear"):
+        size = bytes_from_text(text, f"schedule {name!r}")
+        return lambda workload, cost: fixed_size(workload, size, name, SHARDED if kind == "dear" else ALL_REDUCE)
     if name not in POLICIES:
-        raise unknown_name("schedule", name, [*POLICIES, "bucket:25MiB"])
+        raise unknown_name("schedule", name, [*POLICIES, *SIZED])
     return POLICIES[name]
 
 
@@ -87,14 +114,42 @@ def mgwfbp(workload: Workload, cost: Cost) -> Schedule:
 
 
 policy("optimal")(optimal)
+policy("pipelined")(pipelined)
+policy("sharded")(sharded)
 
 
-def fixed_size(workload: Workload, nbytes: int, name: str = "bucket") -> Schedule:
-    """Buckets of a fixed size, cut as PyTorch DDP does: a bucket closes with the layer that brings it to `nbytes`."""
+@policy("best")
+def best(workload: Workload, cost: Cost) -> Schedule:
+    """The cheapest of all policies in the registry."""
+    return cheapest(workload, cost, (ALL_REDUCE, PIPELINED, SHARDED))
+
+
+def cheapest(workload: Workload, cost: Cost, modes: tuple[str, ...]) -> Schedule:
+    """The schedule of the registry with the smallest predicted iteration time, of those whose mode is in `modes`.
+
+    Of equal ones the first; `optimal` comes before all that runs into the next forward, and needs no more of a run.
+    """
+    found, found_s, bound_s = None, 0.0, lower_bound_s(workload, cost)
+    for name in ["optimal", *(name for name in POLICIES if name not in ("optimal", "best"))]:
+        schedule = POLICIES[name](workload, cost)
+        seconds = predict(workload, schedule, cost).iteration_s
+        if schedule.mode in modes and (found is None or seconds < found_s * (1 - TIE)):
+            found, found_s = schedule, seconds
+            if found_s <= bound_s * (1 + TIE):
+                break  # no other can be better
+    assert found is not None
+    return found
+
+
+def fixed_size(workload: Workload, nbytes: int, name: str = "bucket", mode: str = ALL_REDUCE) -> Schedule:
+    """Buckets of a fixed size, cut as PyTorch DDP does: a bucket closes with the layer that brings it to `nbytes`.
+
+    `dear:SIZE` sends them as DeAR does (Zhang et al. 2023): reduce-scatter, and all-gather during the next forward.
+    """
     starts, filled = [0], 0
     for layer, profile in enumerate(workload.layers):
         filled += profile.nbytes
         if filled >= nbytes and layer + 1 < len(workload.layers):
             starts.append(layer + 1)
             filled = 0
-    return schedule_from_cuts(name, starts, len(workload.layers))
+    return schedule_from_cuts(name, starts, len(workload.layers), mode)

@@ -17,13 +17,15 @@ class LayerProfile:
 
     `parameters` is the number of trainable values; `nbytes` the bytes its gradients take in a message
     (padding included); `backward_s` the seconds from the moment the previous layer's gradient was ready
-    (or backward began) to the moment this one's is.
+    (or backward began) to the moment this one's is; `forward_s` those from the start of its forward to the start of the
+    next layer's (or the end of forward), None where it was not measured.
     """
 
     name: str
     parameters: int
     nbytes: int
     backward_s: float
+    forward_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,20 @@ class Workload:
         """For each layer the time, from the start of backward, at which its gradient is ready (r of the DP)."""
         return list(accumulate(layer.backward_s for layer in self.layers))
 
+    def forward_left_s(self) -> list[float]:
+        """For each layer the seconds from the start of its forward to the end of the whole forward pass: q of the DPs.
+
+        Forward goes from the last layer to layer 0, so q[i] is the forward time of the layers 0..i. Where a layer has
+        no `forward_s`, all layers share `Workload.forward_s` in proportion to their backward times.
+        """
+        times = [layer.forward_s for layer in self.layers]
+        if any(time is None for time in times):
+            backward = self.backward_s
+            share = self.forward_s / backward if backward > 0 else 0.0
+            times = [layer.backward_s * share for layer in self.layers]
+        # Rounding must not make the sum longer than the whole.
+        return [min(left, self.forward_s) for left in accumulate(time or 0.0 for time in times)]
+
     def prefix_nbytes(self) -> list[int]:
         """S of the DP: S[j] is the bytes of the first j layers; length L + 1, S[0] = 0."""
         return [0, *accumulate(layer.nbytes for layer in self.layers)]
@@ -71,12 +87,28 @@ class Bucket:
         return names[self.first] if self.first == self.last else f"{names[self.first]}…{names[self.last]}"
 
 
+# How the messages of a schedule travel, and what waits for them.
+ALL_REDUCE = "all-reduce"  # all of them end before the iteration does
+PIPELINED = "pipelined"  # a layer's next forward waits for its own bucket
+SHARDED = "sharded"  # reduce-scatter behind backward, all-gather of parameters behind the next forward
+
+
 @dataclass(frozen=True)
 class Schedule:
-    """The buckets of one iteration in send order, and the name of the policy that cut them."""
+    """The buckets of one iteration in send order, and the name of the policy that cut them.
+
+    `mode` is ALL_REDUCE, PIPELINED or SHARDED. Sharded buckets are reduce-scattered in the order given and gathered in
+    the opposite one.
+    """
 
     policy: str
     buckets: tuple[Bucket, ...]
+    mode: str = ALL_REDUCE
+
+    @property
+    def runs_into_forward(self) -> bool:
+        """Whether messages may still be on their way when the next iteration's forward begins."""
+        return self.mode != ALL_REDUCE
 
     def check(self, layers: int) -> None:
         """Raise UserError unless the buckets cover layers 0..layers-1, each once."""
@@ -92,10 +124,10 @@ class Schedule:
             )
 
 
-def schedule_from_cuts(policy: str, starts: list[int], layers: int) -> Schedule:
+def schedule_from_cuts(policy: str, starts: list[int], layers: int, mode: str = ALL_REDUCE) -> Schedule:
     """The schedule whose buckets begin at the layers `starts` (ascending, the first is 0) and cover `layers` layers."""
     ends = [*starts[1:], layers]
-    return Schedule(policy, tuple(Bucket(first, end - 1) for first, end in zip(starts, ends, strict=True)))
+    return Schedule(policy, tuple(Bucket(first, end - 1) for first, end in zip(starts, ends, strict=True)), mode)
 
 
 def unmerged(layers: int) -> Schedule:
@@ -110,7 +142,9 @@ def workload_to_dict(workload: Workload) -> dict[str, Any]:
         "source": workload.source,
         "batch_size": workload.batch_size,
         "forward_s": workload.forward_s,
-        "layers": [vars(layer) for layer in workload.layers],
+        "layers": [
+            {key: value for key, value in vars(layer).items() if value is not None} for layer in workload.layers
+        ],
     }
 
 
@@ -133,12 +167,19 @@ def workload_from_dict(value: dict[str, Any], where: str) -> Workload:
                 parameters=whole(layer, "parameters", place),
                 nbytes=whole(layer, "nbytes", place),
                 backward_s=number(layer, "backward_s", place),
+                forward_s=number(layer, "forward_s", place) if "forward_s" in layer else None,
             )
+        )
+    forward_s, forwards = number(value, "forward_s", where), [profile.forward_s for profile in profiles]
+    if None not in forwards and sum(time or 0.0 for time in forwards) > forward_s * (1 + 1e-6):
+        raise UserError(
+            f"{where}: the layers' forward_s add up to {sum(time or 0.0 for time in forwards):g}, "
+            f"the whole forward_s is {forward_s:g}"
         )
     return Workload(
         name=str(value.get("name", where)),
         batch_size=whole(value, "batch_size", where),
-        forward_s=number(value, "forward_s", where),
+        forward_s=forward_s,
         layers=tuple(profiles),
         source=str(value.get("source", "")),
     )

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mgwfbp.schedule import POLICIES, AffineCost, TableCost, Workload, make_schedule, predict
-
-FIXED_SIZE = "bucket:25MiB"  # PyTorch DDP's default
+from mgwfbp.schedule import AffineCost, TableCost, Workload, compared, lower_bound_s, make_schedule, predict
 
 
 def compare_schedules(workload: Workload, cost: AffineCost | TableCost, names: Sequence[str] = ()) -> dict[str, Any]:
     """The object that `mgwfbp plan --json` prints: a prediction for each of `names`, or for every policy there is.
 
-    Times in seconds; `comm_end_s` counts from the start of backward. Raises UserError for an unknown name.
+    Times in seconds; `comm_end_s` counts from the start of backward. `bound_s` is the iteration time that no schedule
+    can undercut, `above_bound` the relative distance from it. Raises UserError for an unknown name.
     """
-    rows = []
-    for name in names or [*POLICIES, FIXED_SIZE]:
+    rows, bound = [], lower_bound_s(workload, cost)
+    for name in names or compared():
         schedule = make_schedule(name, workload, cost)
         prediction = predict(workload, schedule, cost)
         rows.append(
@@ -27,7 +26,11 @@ def compare_schedules(workload: Workload, cost: AffineCost | TableCost, names: S
                 "comm_end_s": prediction.comm_end_s,
                 "exposed_s": prediction.exposed_s,
                 "overlap": prediction.overlap,
+                "behind_backward_s": prediction.behind_backward_s,
+                "behind_forward_s": prediction.behind_forward_s,
+                "above_bound": prediction.iteration_s / bound - 1 if bound else 0.0,
             }
         )
     line = cost.affine if isinstance(cost, TableCost) else cost
-    return {"workload": workload.name, "network": {"a_s": line.a, "b_s_per_byte": line.b}, "schedules": rows}
+    network = {"a_s": line.a, "b_s_per_byte": line.b}
+    return {"workload": workload.name, "network": network, "bound_s": bound, "schedules": rows}

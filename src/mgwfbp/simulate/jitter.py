@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from mgwfbp.errors import UserError
 from mgwfbp.schedule import Cost, Schedule, Workload
-from mgwfbp.schedule.cost import costs
+from mgwfbp.schedule.cost import costs, halves
+from mgwfbp.schedule.workload import SHARDED
 
 CHUNK = 2_000_000  # random numbers at a time: 8 MB of float32, which stays near the caches
 
@@ -35,30 +37,61 @@ def jittered(
     """For each schedule: (mean, 2.5 % quantile, 97.5 % quantile) of its iteration time in seconds.
 
     An all-reduce starts when its last rank is ready, so a bucket's ready time is the largest over the ranks of the sums
-    of their noisy times. The schedules were planned without the noise, and all meet the same noise.
+    of their noisy times. The schedules were planned without the noise, and all meet the same noise. Where messages run
+    into the next forward, backward begins on all ranks together, and the iteration lasts until the last rank ends it.
     """
-    ready = _ready_times(workload, ranks, jitter)  # (trials, 1 + layers), from the start of the iteration
-    prefix = np.array(workload.prefix_nbytes(), float)
+    backward = [layer.backward_s for layer in workload.layers]
+    ready = _slowest([workload.forward_s, *backward], ranks, jitter, 0)[:, 1:]  # from the start of the iteration
+    both = {}
+    if any(schedule.runs_into_forward for schedule in schedules):
+        left = workload.forward_left_s()
+        lead = workload.forward_s - left[-1]
+        both["ready"] = _slowest(backward, ranks, jitter, 1)
+        both["left"] = _slowest([after - before for before, after in pairwise([0.0, *left])], ranks, jitter, 2)
+        both["alone"] = both["ready"][:, -1] + lead + both["left"][:, -1]
     results = []
     for schedule in schedules:
-        last = np.array([bucket.last for bucket in schedule.buckets])
-        first = np.array([bucket.first for bucket in schedule.buckets])
-        times = costs(cost, prefix[last + 1] - prefix[first])
-        channel = np.zeros(len(ready))
-        for bucket_last, seconds in zip(last, times, strict=True):
-            channel = np.maximum(channel, ready[:, bucket_last]) + seconds
-        iteration = np.maximum(channel, ready[:, -1])
+        iteration = _into_forward(workload, cost, schedule, both) if schedule.runs_into_forward else None
+        if iteration is None:
+            free = np.zeros(len(ready))
+            for bucket, seconds in zip(schedule.buckets, _seconds(workload, cost, schedule), strict=True):
+                free = np.maximum(free, ready[:, bucket.last]) + seconds
+            iteration = np.maximum(free, ready[:, -1])
         low, high = np.quantile(iteration, (0.025, 0.975))
         results.append((float(iteration.mean()), float(low), float(high)))
     return results
 
 
-def _ready_times(workload: Workload, ranks: int, jitter: Jitter) -> np.ndarray:
-    """(trials, layers) float64: when each layer is ready on its slowest rank, forward included."""
-    times = np.array([workload.forward_s, *(layer.backward_s for layer in workload.layers)], np.float32)
+def _into_forward(workload: Workload, cost: Cost, schedule: Schedule, times: dict[str, np.ndarray]) -> np.ndarray:
+    """Seconds of each trial, by the definition in schedule/next_forward.py."""
+    ready, left, worst = times["ready"], times["left"], times["alone"]
+    sharded = schedule.mode == SHARDED
+    scatter, gather = halves(cost) if sharded else (cost, cost)
+    free = np.zeros(len(ready))
+    for bucket, seconds in zip(schedule.buckets, _seconds(workload, scatter, schedule), strict=True):
+        free = np.maximum(free, ready[:, bucket.last]) + seconds
+        if not sharded:
+            worst = np.maximum(worst, free + left[:, bucket.last])
+    if sharded:
+        free = np.maximum(free, ready[:, -1])
+        sent = list(zip(schedule.buckets, _seconds(workload, gather, schedule), strict=True))
+        for bucket, seconds in reversed(sent):
+            free = free + seconds
+            worst = np.maximum(worst, free + left[:, bucket.last])
+    return worst
+
+
+def _seconds(workload: Workload, cost: Cost, schedule: Schedule) -> np.ndarray:
+    prefix = np.array(workload.prefix_nbytes(), float)
+    return costs(cost, [prefix[bucket.last + 1] - prefix[bucket.first] for bucket in schedule.buckets])
+
+
+def _slowest(seconds: Sequence[float], ranks: int, jitter: Jitter, stream: int) -> np.ndarray:
+    """(trials, layers) float64: the sums of the first noisy `seconds`, on the rank where they are largest."""
+    times = np.array(seconds, np.float32)
     layers = len(times)
-    rng = np.random.default_rng([jitter.seed, ranks])
-    slowest = np.empty((jitter.trials, layers - 1))
+    rng = np.random.default_rng([jitter.seed, ranks, stream] if stream else [jitter.seed, ranks])
+    slowest = np.empty((jitter.trials, layers))
     chunk = max(1, CHUNK // (ranks * layers))
     for start in range(0, jitter.trials, chunk):
         many = min(chunk, jitter.trials - start)
@@ -67,5 +100,5 @@ def _ready_times(workload: Workload, ranks: int, jitter: Jitter) -> np.ndarray:
         noise += 1
         np.maximum(noise, 0, out=noise)
         noise *= times
-        slowest[start : start + many] = noise.cumsum(axis=2, out=noise).max(axis=1)[:, 1:]
+        slowest[start : start + many] = noise.cumsum(axis=2, out=noise).max(axis=1)
     return slowest

@@ -107,7 +107,7 @@ def cost_from_dict(value: dict[str, Any], where: str) -> AnyCost:
                 raise UserError(f'{where}: "{key}" must be a list of numbers')
             columns.append(tuple(number({key: item}, key, where) for item in column))
         try:
-            return TableCost(*columns)
+            return TableCost(columns[0], columns[1])
         except UserError as error:
             raise UserError(f"{where}: {error}") from None
     return AffineCost(number(value, "a_s", where), number(value, "b_s_per_byte", where))

@@ -17,8 +17,10 @@ STYLES = {
     "single": ("#56B4E9", "^"),
     "mgwfbp": ("#CC79A7", "D"),
     "optimal": ("#0072B2", "o"),
+    "pipelined": ("#009E73", "v"),
+    "sharded": ("#D55E00", "P"),
 }
-OTHERS = [("#009E73", "v"), ("#D55E00", "P"), ("#000000", "X"), ("#7F7F7F", "*")]
+OTHERS = [("#000000", "X"), ("#7F7F7F", "*"), ("#999933", "h")]
 FORWARD, BACKWARD = "#BBBBBB", "#DDDDDD"
 
 
@@ -98,19 +100,19 @@ def speedup_plot(
 
 
 def gantt_chart(workload: Workload, cost: Cost, names: Sequence[str], title: str) -> Any:
-    """One iteration under each schedule of `names`, below each other: compute above, messages below, in ms."""
+    """From backward to the end of the next forward under each schedule of `names`: compute above, messages below."""
     figure = _figure(8.0, 0.8 + 0.75 * len(names))
     axes = figure.subplots()
-    forward, end = workload.forward_s * 1e3, 0.0
-    edges = [forward + ready * 1e3 for ready in [0.0, *workload.ready_s()]]
+    edges, end = [ready * 1e3 for ready in [0.0, *workload.ready_s()]], 0.0
     for place, (name, (colour, _)) in enumerate(style_of(names).items()):
         prediction = predict(workload, make_schedule(name, workload, cost), cost)
         top = -place * 2.6
-        compute = [(0, forward)], [(a, b - a) for a, b in pairwise(edges)]
+        forward = [(start * 1e3, (stop - start) * 1e3) for start, stop in prediction.forward]
+        backward = [(a, b - a) for a, b in pairwise(edges)]
         # Thin white edges tell messages apart, but would hide hundreds of layers: those have grey ones.
-        axes.broken_barh(compute[0], (top, 0.9), facecolors=FORWARD, edgecolors="none")
-        axes.broken_barh(compute[1], (top, 0.9), facecolors=BACKWARD, edgecolors="#AAAAAA", linewidth=0.2)
-        spans = [(forward + m.start_s * 1e3, (m.end_s - m.start_s) * 1e3) for m in prediction.messages]
+        axes.broken_barh(forward, (top, 0.9), facecolors=FORWARD, edgecolors="#999999", linewidth=0.2)
+        axes.broken_barh(backward, (top, 0.9), facecolors=BACKWARD, edgecolors="#AAAAAA", linewidth=0.2)
+        spans = [(m.start_s * 1e3, (m.end_s - m.start_s) * 1e3) for m in prediction.messages]
         axes.broken_barh(spans, (top - 1, 0.9), facecolors=colour, edgecolors="white", linewidth=0.4)
         finish = prediction.iteration_s * 1e3
         end = max(end, finish)
@@ -119,9 +121,9 @@ def gantt_chart(workload: Workload, cost: Cost, names: Sequence[str], title: str
             finish, top - 0.05, f"  {finish:.1f} ms, {buckets} message{'s' * (buckets > 1)}", va="center", fontsize=8
         )
     axes.set_yticks([-place * 2.6 - 0.05 for place in range(len(names))], names)
-    axes.set(xlabel="time since the start of the iteration (ms)", title=title, xlim=(0, end * 1.22))
-    axes.bar(0, 0, color=FORWARD, label="forward")
+    axes.set(xlabel="time since the start of backward (ms)", title=title, xlim=(0, end * 1.22))
     axes.bar(0, 0, color=BACKWARD, edgecolor="#AAAAAA", linewidth=0.4, label="backward, by layer")
+    axes.bar(0, 0, color=FORWARD, edgecolor="#999999", linewidth=0.4, label="the next forward, by layer")
     axes.bar(0, 0, color=STYLES["optimal"][0], label="messages (schedule's colour)")
     figure.legend(frameon=False, fontsize=8, loc="outside lower center", ncols=3)
     for side in ("left", "right", "top"):

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from mgwfbp.errors import UserError
-from mgwfbp.schedule import POLICIES, Schedule, Workload, make_schedule, predict
-from mgwfbp.schedule.bound import lower_bound_s
+from mgwfbp.schedule import Schedule, Workload, compared, lower_bound_s, make_schedule, predict
 from mgwfbp.simulate.jitter import Jitter, jittered
 from mgwfbp.simulate.networks import AnyCost, Cluster
 
@@ -60,7 +59,7 @@ def sweep(
     for n in nodes:
         cost = cluster.cost(n)
         bound = lower_bound_s(workload, cost)
-        schedules = {name: make_schedule(name, workload, cost) for name in names or POLICIES}
+        schedules = {name: make_schedule(name, workload, cost) for name in names or compared()}
         noisy = jittered(workload, cost, list(schedules.values()), n, jitter) if jitter else None
         for place, (name, schedule) in enumerate(schedules.items()):
             row = _row(workload, cost, n, name, schedule, alone, bound)
