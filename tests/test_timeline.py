@@ -12,6 +12,7 @@ from mgwfbp.arena import Arena, LayerSpec
 from mgwfbp.measure.profiler import IterationTimes, workload_from_times
 from mgwfbp.measure.timeline import COMMUNICATION, COMPUTE, Span, chrome_trace, planned_spans
 from mgwfbp.schedule import AffineCost, LayerProfile, Workload, predict, schedule_from_cuts
+from mgwfbp.schedule.workload import PIPELINED
 
 ARENA = Arena([LayerSpec("fc", [("w", (3, 5)), ("b", (5,))]), LayerSpec("conv", [("w", (70,))])])
 
@@ -52,12 +53,44 @@ def test_a_plan_longer_than_the_iteration_is_cut_where_the_next_begins():
     prediction = predict(work, schedule_from_cuts("x", [0, 1], 2), AffineCost(2e-6, 0))
     spans = planned_spans(work, prediction, 10_000, 14_000)
     assert [(span.name, span.start_ns, span.end_ns) for span in spans] == [
-        ("forward", 10_000, 11_000),
+        ("forward b", 10_000, 10_500),
+        ("forward a", 10_500, 11_000),
         ("backward a", 11_000, 12_000),
         ("backward b", 12_000, 13_000),
         ("bucket 0", 12_000, 14_000),
     ]
-    assert spans[0].details == {"planned_s": 1e-6}
+    assert spans[0].details["planned_s"] == pytest.approx(0.5e-6)
+
+
+def test_a_plan_that_runs_into_forward_shows_the_end_of_the_messages_before():
+    layers = (LayerProfile("a", 1, 100, 1e-6, 1e-6), LayerProfile("b", 1, 100, 1e-6, 1e-6))
+    work = Workload("w", 1, 2e-6, layers)
+    prediction = predict(work, schedule_from_cuts("x", [0, 1], 2, PIPELINED), AffineCost(1.5e-6, 0))
+    # Backward until 2, messages 1 to 2.5 and 2.5 to 4, forward of b from 4 on, of a from 5 to 6.
+    assert prediction.iteration_s == pytest.approx(6e-6)
+    spans = planned_spans(work, prediction, 10_000, 16_000)
+    assert [(span.name, span.start_ns, span.end_ns) for span in spans] == [
+        ("forward b", 12_000, 13_000),
+        ("forward a", 13_000, 14_000),
+        ("backward a", 14_000, 15_000),
+        ("backward b", 15_000, 16_000),
+        ("bucket 0", 10_000, 10_500),
+        ("bucket 1", 10_500, 12_000),
+        ("bucket 0", 15_000, 16_000),
+    ]
+    from_backward = planned_spans(work, prediction, 10_000, 16_000, from_backward=True)
+    assert [(span.name, span.start_ns, span.end_ns) for span in from_backward][:3] == [
+        ("forward b", 14_000, 15_000),
+        ("forward a", 15_000, 16_000),
+        ("backward a", 10_000, 11_000),
+    ]
+
+
+def test_forward_times_leave_out_the_waits():
+    a = IterationTimes(0, 100, [110, 150], 150, 200, 5, [(10, 40), (60, 70)])  # conv waits 30 and runs 20, fc 10 and 30
+    work = workload_from_times("net", 8, ARENA, [a])
+    assert work.forward_s == pytest.approx(60e-9)
+    assert [layer.forward_s for layer in work.layers] == pytest.approx([30e-9, 20e-9])
 
 
 def test_the_trace_is_json_with_a_process_a_rank_and_no_overlap_after_rounding():

@@ -129,10 +129,10 @@ class Network:
             layer.kernels = self.kernels
         return self
 
-    def logits(self, images: Array, step: Step) -> list[Array]:
+    def logits(self, images: Array, step: Step, before_layer: Callable[[int], None] | None = None) -> list[Array]:
         """Forward without the losses: (batch, classes) of each head, the main one last (and alone in evaluation).
 
-        `images` is (batch, *input shape).
+        `images` is (batch, *input shape); `before_layer` as in `forward`.
         """
         self._check_images(images)
         wanted = [head.node for head in self.heads] if step.training else [self.heads[-1].node]
@@ -142,7 +142,12 @@ class Network:
             for source in sources:
                 uses[source] += needed
         values: dict[int, Array] = {0: images}
+        coming = len(self.learnable)
         for place, (layer, sources) in enumerate(zip(self.layers, self.sources, strict=True)):
+            if layer.parameters:
+                coming -= 1
+                if before_layer is not None:
+                    before_layer(coming)
             if not computed[place]:
                 continue
             inputs = [values[source] for source in sources]
@@ -153,14 +158,22 @@ class Network:
                     values.pop(source, None)
         return [values[node] for node in wanted]
 
-    def forward(self, images: Array, labels: Array, step: Step, global_batch: int | None = None) -> tuple[float, int]:
+    def forward(
+        self,
+        images: Array,
+        labels: Array,
+        step: Step,
+        global_batch: int | None = None,
+        before_layer: Callable[[int], None] | None = None,
+    ) -> tuple[float, int]:
         """(this rank's share of the mean loss over the global batch, the main head's number of right answers).
 
         `images` is (batch, *input shape) of the network's dtype, `labels` (batch,) of integers; `global_batch` is the
         number of samples on all ranks (this batch alone by default). In training the loss is the weighted sum of all
-        heads', in evaluation the main head's.
+        heads', in evaluation the main head's. `before_layer(i)` is called before `learnable[i]` reads its parameters:
+        i = …, 2, 1, 0, the mirror image of backward's `on_gradient`.
         """
-        logits = self.logits(images, step)
+        logits = self.logits(images, step, before_layer)
         total, correct = 0.0, 0
         for head, values in zip(self.heads[-len(logits) :], logits, strict=True):
             loss, correct = head.loss.loss(

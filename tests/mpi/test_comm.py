@@ -12,6 +12,7 @@ from mgwfbp.comm import CommThread, HostTransport, agree, measure_all_reduce
 from mgwfbp.comm.transport import poll_interval_s
 from mgwfbp.errors import SharedError, UserError
 from mgwfbp.schedule import Bucket, Schedule, schedule_from_cuts, unmerged
+from mgwfbp.schedule.workload import SHARDED
 
 LAYERS = 5
 
@@ -57,6 +58,32 @@ def test_every_schedule_sums_every_gradient_in_many_iterations(world):
         assert tuple(sent.bucket for sent in seen) == schedule.buckets
         assert all(sent.ready_ns <= sent.end_ns and sent.start_ns <= sent.end_ns for sent in seen)
         assert np.array_equal(arena.gradients, expected(arena, world.size, iteration))
+    comm.close()
+
+
+@pytest.mark.parametrize("most", [None, 100])
+def test_a_sharded_schedule_sums_each_ranks_parts_and_gathers_all_parameters(world, monkeypatch, most):
+    if most:
+        monkeypatch.setenv("MGWFBP_MAX_MESSAGE", str(most))
+    arena, schedule = make_arena(), schedule_from_cuts("x", [0, 2, 3], LAYERS, SHARDED)
+    comm = CommThread(world, arena)
+    own = comm.own(schedule)
+    lengths = world.comm.allgather(sum(part.stop - part.start for part in own))
+    assert sum(lengths) == len(arena.gradients)
+    assert max(lengths) - min(lengths) <= len(own)
+    for iteration in range(3):
+        comm.begin(schedule)
+        fill(arena, world.rank, iteration)
+        for layer in range(LAYERS):
+            comm.gradient_ready(layer)
+        taken = [sent.own for sent in comm.completed()]
+        assert [part for parts in taken for part in parts] == own
+        for part in own:
+            assert np.array_equal(arena.gradients[part], expected(arena, world.size, iteration)[part])
+            arena.parameters[part] += arena.gradients[part]
+        comm.updated()
+        assert [sent.bucket for sent in comm.gathered()] == list(reversed(schedule.buckets))
+    assert np.array_equal(arena.parameters, sum(expected(arena, world.size, iteration) for iteration in range(3)))
     comm.close()
 
 

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
+import shutil
 import time
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from mpi4py import MPI
 
 from mgwfbp.comm import CommThread
 from mgwfbp.data import load, shares
+from mgwfbp.errors import UserError
 from mgwfbp.layers import Step
 from mgwfbp.models import build
-from mgwfbp.schedule import schedule_from_cuts, unmerged
+from mgwfbp.schedule import (
+    AffineCost,
+    Bucket,
+    LayerProfile,
+    Schedule,
+    Workload,
+    make_schedule,
+    schedule_from_cuts,
+    unmerged,
+)
+from mgwfbp.schedule.workload import ALL_REDUCE, PIPELINED, SHARDED
 from mgwfbp.training.config import Config
 from mgwfbp.training.evaluate import evaluate
+from mgwfbp.training.in_flight import InFlight
 from mgwfbp.training.iteration import run_iteration
 from mgwfbp.training.loop import train
 from mgwfbp.training.optimizer import SGD
@@ -26,6 +41,9 @@ from .conftest import first_ranks
 
 # One thread: on a sub-world of one rank the default would be all cores, which the other ranks are using.
 QUICK = {"data": "synthetic:28x28x1x10", "lr": 0.005, "profile_iterations": 3, "log_every": 7, "threads": 1}
+
+
+MODES = (ALL_REDUCE, PIPELINED, SHARDED)
 
 
 def losses(folder):
@@ -58,23 +76,27 @@ def test_the_same_global_batch_gives_the_same_losses_at_any_number_of_ranks(worl
         assert found[1][-1] < found[1][0]
 
 
-def weights(world, schedule, iterations=6):
-    """Parameters after a few iterations of LeNet under `schedule`, by the public pieces."""
-    network, data = build("lenet").allocate(seed=1), load("synthetic:28x28x1x10", seed=1)
-    sgd = SGD(network.arena, network.kernels, lr=0.05, momentum=0.9, weight_decay=5e-4)
+def weights(world, schedule, iterations=6, model="lenet", shape="28x28x1x10"):
+    """Parameters after a few iterations of `model` under `schedule`, by the public pieces."""
+    data = load(f"synthetic:{shape}", seed=1)
+    network = build(model, data.shape, 10).allocate(seed=1)
+    sgd = SGD(network.arena, network.kernels, lr=0.05, momentum=0.9, weight_decay=5e-4, world=world)
     comm = CommThread(world, network.arena)
+    flight = InFlight(comm, network.arena, sgd)
+    if schedule.mode == SHARDED:
+        sgd.keep(comm.own(schedule))
     for number, share in zip(
         range(iterations), shares(2048, 32, world.rank, world.size, seed=1, epoch=0), strict=False
     ):
         run_iteration(
             network,
-            comm,
-            sgd,
+            flight,
             schedule,
             share,
             lambda share, step: (data.normalised(data.train_images[share.indices]), data.train_labels[share.indices]),
             Step(iteration=number),
         )
+    flight.drain()
     comm.close()
     return network.arena.parameters
 
@@ -82,12 +104,60 @@ def weights(world, schedule, iterations=6):
 def test_the_schedule_never_changes_the_weights(world):
     reference = weights(world, unmerged(4))
     assert len(set(world.comm.allgather(reference.tobytes()))) == 1
-    for cuts in ([0], [0, 2], [0, 1, 3]):
-        other = weights(world, schedule_from_cuts("x", cuts, 4))
-        if world.size == 2:  # a sum of two does not depend on the order
-            assert np.array_equal(other, reference)
-        else:
-            assert np.linalg.norm(other - reference) <= 1e-5 * np.linalg.norm(reference)
+    schedules = [schedule_from_cuts("x", cuts, 4, mode) for cuts in ([0], [0, 2], [0, 1, 3]) for mode in MODES]
+    schedules.append(Schedule("x", (Bucket(0, 0), Bucket(3, 3), Bucket(1, 2)), PIPELINED))
+    for schedule in schedules:
+        other = weights(world, schedule)
+        assert len(set(world.comm.allgather(other.tobytes()))) == 1
+        assert_equal(world, schedule.mode, other, reference)
+
+
+def assert_equal(world, mode, other, reference):
+    if world.size == 2 and mode != SHARDED:  # a sum of two does not depend on the order
+        assert np.array_equal(other, reference)
+    else:
+        assert np.linalg.norm(other - reference) <= 1e-5 * np.linalg.norm(reference)
+
+
+@pytest.mark.skipif(MPI.COMM_WORLD.size > 2, reason="two ranks show it; make test has eight minutes")
+@pytest.mark.parametrize("name", ["pipelined", "sharded"])
+def test_what_runs_into_forward_ends_with_the_weights_of_single(world, name):
+    """ResNet-20 has BatchNorm, whose statistics no message carries, and 39 layers."""
+    layers = tuple(LayerProfile(str(i), 1, 1000, 1.0, 0.5) for i in range(39))
+    schedule = make_schedule(name, Workload("w", 1, 19.5, layers), AffineCost(3.0, 1e-3))
+    assert schedule.runs_into_forward
+    assert len(schedule.buckets) > 2
+    few = {"iterations": 5, "model": "resnet20", "shape": "8x8x3x10"}
+    assert_equal(world, schedule.mode, weights(world, schedule, **few), weights(world, unmerged(39), **few))
+
+
+@pytest.mark.parametrize("policy", ["pipelined", "sharded"])
+def test_a_run_that_is_broken_off_in_the_middle_goes_on_exactly(world, shared_folder, policy):
+    options = {**QUICK, "schedule": policy, "network": "a=2ms,b=5ns", "replan": "never", "batch_size": 8}
+    cost = AffineCost(2e-3, 5e-9)
+    whole = train(Config("mlp", iterations=16, out=f"{shared_folder}/whole", **options), world, cost)
+    for folder, last in (("same", policy), ("other", "optimal")):  # checkpoints are the same in every mode
+        out = f"{shared_folder}/{folder}"
+        config = Config("mlp", iterations=16, checkpoint_every=9, out=out, **options)
+        train(config, world, cost)
+        if world.rank == 0:
+            shutil.rmtree(Path(out, "checkpoints", "iteration-00000016"))
+        world.comm.Barrier()
+        resumed = train(dataclasses.replace(config, schedule=last, out=None, resume=out), world, cost)
+        if world.size == 2 or folder == "same":
+            assert resumed["parameters_sha256"] == whole["parameters_sha256"]
+        assert len(set(resumed["parameters_sha256"])) == 1
+
+
+def test_clipping_and_skipping_are_exact_in_sharded_and_refused_in_pipelined(world, shared_folder):
+    found = {}
+    for policy in ("optimal", "sharded"):
+        out = f"{shared_folder}/{policy}"
+        train(Config("mlp", iterations=10, clip_norm=0.5, on_nan="skip", schedule=policy, out=out, **QUICK), world)
+        found[policy] = losses(out)
+    assert np.allclose(found["optimal"], found["sharded"], rtol=1e-5)
+    with pytest.raises(UserError, match="--schedule pipelined: updates a layer before all sums are known"):
+        Config("mlp", schedule="pipelined", clip_norm=0.5)
 
 
 def test_a_run_folder_tells_the_whole_run(world, shared_folder):
@@ -122,7 +192,7 @@ def test_a_run_folder_tells_the_whole_run(world, shared_folder):
             assert spans, (pid, tid)
             assert all(end <= start for (_, end), (start, _) in pairwise(spans))
         names = [event["name"] for event in events if event["pid"] == pid and event["tid"] == 0]
-        for name in ("forward", "backward ip2", "backward conv1", "update bucket 0"):
+        for name in ("forward", "forward conv1", "backward ip2", "backward conv1", "update bucket 0"):
             assert name in names
 
 

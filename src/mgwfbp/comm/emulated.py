@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from mgwfbp.comm.sleep import sleep_until
 from mgwfbp.comm.transport import Transport, wait
 from mgwfbp.comm.world import MPI, World
 from mgwfbp.schedule import Cost
+from mgwfbp.schedule.cost import halves
 
 
 class EmulatedTransport:
@@ -24,17 +26,28 @@ class EmulatedTransport:
 
     def __init__(self, inner: Transport, cost: Cost, world: World, comm: MPI.Intracomm) -> None:
         self.inner, self.cost, self.comm = inner, cost, comm
-        self.name = f"emulated over {inner.name}"
+        self.name, self.most = f"emulated over {inner.name}", inner.most
         self.one_clock = world.local_size == world.size
         self.late = 0
         self._began = np.zeros(1, np.int64)
 
     def all_reduce(self, array: Any) -> None:
         """Sum `array` over all ranks, in place, and end when the cost says."""
+        self._take(self.inner.all_reduce, array, self.cost)
+
+    def reduce_scatter(self, array: Any) -> None:
+        """The same with the first half of an all-reduce."""
+        self._take(self.inner.reduce_scatter, array, halves(self.cost)[0])
+
+    def all_gather(self, array: Any) -> None:
+        """The same with the second half."""
+        self._take(self.inner.all_gather, array, halves(self.cost)[1])
+
+    def _take(self, call: Callable[[Any], None], array: Any, cost: Cost) -> None:
         self._began[0] = time.perf_counter_ns()
-        self.inner.all_reduce(array)
+        call(array)
         if self.one_clock:
             wait(self.comm.Iallreduce(MPI.IN_PLACE, self._began, MPI.MAX), 20e-6)
-        deadline = int(self._began[0]) + round(float(self.cost(float(array.nbytes))) * 1e9)
+        deadline = int(self._began[0]) + round(float(cost(float(array.nbytes))) * 1e9)
         self.late += time.perf_counter_ns() > deadline
         sleep_until(deadline)

@@ -11,6 +11,10 @@ The main thread's part of one iteration:
 One thread a process, one message in flight, always in schedule order: so all ranks issue the same collectives in the
 same order without negotiating, provided that their schedules and arenas are equal, and that is compared before a
 schedule's first message.
+
+Of a sharded schedule `completed` yields buckets whose own parts hold their sums; the main thread updates those parts,
+calls `updated()`, and the thread gathers all parameters, in the opposite order, while the main thread goes on:
+`gathered()` yields the buckets as they arrive.
 """
 
 from __future__ import annotations
@@ -24,16 +28,21 @@ from typing import NamedTuple, Protocol
 
 from mgwfbp.arena import Arena
 from mgwfbp.comm.agree import agree
+from mgwfbp.comm.shards import owned
 from mgwfbp.comm.sleep import sharpen_sleeps
 from mgwfbp.comm.transport import HostTransport, Transport
 from mgwfbp.comm.world import World, abort_job
 from mgwfbp.schedule import Bucket, Schedule
+from mgwfbp.schedule.workload import SHARDED
+
+Slice = slice  # `slice` is also the name of a field
 
 
 class Sent(NamedTuple):
     """A bucket whose message has ended: its slice of the arena, and when it was complete, sent and received.
 
-    Times are `time.perf_counter_ns()`. Without a message (one rank) start and end are the ready time.
+    Times are `time.perf_counter_ns()`. Without a message (one rank) start and end are the ready time. `own` are the
+    parts of the slice that this rank updates: all of it, unless the schedule is sharded.
     """
 
     bucket: Bucket
@@ -41,6 +50,7 @@ class Sent(NamedTuple):
     ready_ns: int
     start_ns: int
     end_ns: int
+    own: tuple[Slice, ...]
 
 
 class Comm(Protocol):
@@ -55,7 +65,16 @@ class Comm(Protocol):
         """The gradients of `layer` (gradient-ready order: 0, 1, 2, …) are written."""
 
     def completed(self) -> Iterator[Sent]:
-        """The buckets in schedule order, each as soon as its slice holds the sum over all ranks."""
+        """The buckets in schedule order, each as soon as its `own` parts hold the sum over all ranks."""
+
+    def updated(self) -> None:
+        """Of a sharded schedule: this rank's own parts of all parameters are updated."""
+
+    def gathered(self) -> Iterator[Sent]:
+        """Of a sharded schedule: the buckets, last one first, as soon as their parameters are those of all ranks."""
+
+    def own(self, schedule: Schedule) -> list[slice]:
+        """The parts of the arena that this rank updates under `schedule`."""
 
     def close(self) -> None:
         """No more iterations."""
@@ -87,8 +106,19 @@ class Alone:
     def completed(self) -> Iterator[Sent]:
         """All buckets at once."""
         for bucket in self.schedule.buckets:
-            ready = self.ready_ns[bucket.last]
-            yield Sent(bucket, self.arena.slice_of(bucket.first, bucket.last), ready, ready, ready)
+            ready, part = self.ready_ns[bucket.last], self.arena.slice_of(bucket.first, bucket.last)
+            yield Sent(bucket, part, ready, ready, ready, (part,))
+
+    def updated(self) -> None:
+        """There is nobody to tell."""
+
+    def gathered(self) -> Iterator[Sent]:
+        """Nothing has to arrive."""
+        yield from ()
+
+    def own(self, schedule: Schedule) -> list[slice]:
+        """Everything."""
+        return [self.arena.slice_of(bucket.first, bucket.last) for bucket in schedule.buckets]
 
     def close(self) -> None:
         """Nothing to end."""
@@ -112,6 +142,8 @@ class CommThread:
         self._orders: SimpleQueue[Schedule | None] = SimpleQueue()
         self._ready: SimpleQueue[tuple[int, int]] = SimpleQueue()  # (last layer of a complete bucket, time in ns)
         self._sent: SimpleQueue[Sent] = SimpleQueue()
+        self._updated: SimpleQueue[int] = SimpleQueue()  # the time at which all own parts were updated, in ns
+        self._gathered: SimpleQueue[Sent] = SimpleQueue()
         # A thread that waits for the interpreter lock gets it after this time; with Python's 5 ms the comm thread would
         # idle that long whenever the main thread is in pure Python.
         sys.setswitchinterval(1e-4)
@@ -133,7 +165,8 @@ class CommThread:
             schedule.check(len(self.arena.names))
             # The thread is idle now, so this comparison cannot meet one of its messages.
             cuts = " ".join(f"{bucket.first}-{bucket.last}" for bucket in schedule.buckets)
-            agree(self.comm, "gradient layout and schedule", [*self.arena.description(), f"buckets {cuts}"])
+            lines = [*self.arena.description(), f"buckets {cuts}", f"mode {schedule.mode}"]
+            agree(self.comm, "gradient layout and schedule", lines)
             self._agreed = schedule
         self.schedule = schedule
         self._last_layers = {bucket.last for bucket in schedule.buckets}
@@ -153,8 +186,31 @@ class CommThread:
         assert self.schedule is not None
         for _ in self.schedule.buckets:
             sent = self._sent.get()
+            if self.schedule.mode != SHARDED:
+                self._pending -= 1
+            yield sent
+
+    def updated(self) -> None:
+        """Let the thread gather the parameters."""
+        self._updated.put(time.perf_counter_ns())
+
+    def gathered(self) -> Iterator[Sent]:
+        """The buckets from the last to the first, each as its parameters have arrived."""
+        assert self.schedule is not None
+        for _ in self.schedule.buckets:
+            sent = self._gathered.get()
             self._pending -= 1
             yield sent
+
+    def own(self, schedule: Schedule) -> list[slice]:
+        """This rank's share of each bucket if the schedule is sharded, all buckets otherwise."""
+        return [part for bucket in schedule.buckets for part in self._own(schedule, bucket)]
+
+    def _own(self, schedule: Schedule, bucket: Bucket) -> tuple[slice, ...]:
+        part = self.arena.slice_of(bucket.first, bucket.last)
+        if schedule.mode != SHARDED:
+            return (part,)
+        return tuple(owned(part, self.comm.Get_rank(), self.comm.Get_size(), self.transport.most))
 
     def close(self) -> None:
         """End the thread and free its communicator. Call it between iterations, on all ranks."""
@@ -172,14 +228,29 @@ class CommThread:
                     name = f"bucket {place} (layers {bucket.first} to {bucket.last})"
                     where = f"in the comm thread at {name}"
                     self.doing = f"the comm thread waits for the gradients of {name}"
-                    part = self.arena.slice_of(bucket.first, bucket.last)
+                    part, own = self.arena.slice_of(bucket.first, bucket.last), self._own(schedule, bucket)
                     while bucket.last not in ready:  # layers announce in order: its last layer completes a bucket
                         layer, when = self._ready.get()
                         ready[layer] = when
                     self.doing = f"the message of {name} is on its way, other ranks may not have sent theirs"
+                    send = self.transport.reduce_scatter if schedule.mode == SHARDED else self.transport.all_reduce
                     start = time.perf_counter_ns()
-                    self.transport.all_reduce(self.arena.gradients[part])
+                    send(self.arena.gradients[part])
                     self.doing = "the comm thread is idle"
-                    self._sent.put(Sent(bucket, part, ready[bucket.last], start, time.perf_counter_ns()))
+                    self._sent.put(Sent(bucket, part, ready[bucket.last], start, time.perf_counter_ns(), own))
+                if schedule.mode == SHARDED:
+                    self.doing = "the comm thread waits for the updates"
+                    where = "in the comm thread at the all-gather"
+                    self._gather(schedule)
         except BaseException as error:
             abort_job(where, error)
+
+    def _gather(self, schedule: Schedule) -> None:
+        updated = self._updated.get()
+        for bucket in reversed(schedule.buckets):
+            part = self.arena.slice_of(bucket.first, bucket.last)
+            self.doing = f"the parameters of layers {bucket.first} to {bucket.last} are on their way"
+            start = time.perf_counter_ns()
+            self.transport.all_gather(self.arena.parameters[part])
+            self.doing = "the comm thread is idle"
+            self._gathered.put(Sent(bucket, part, updated, start, time.perf_counter_ns(), (part,)))

@@ -1,26 +1,41 @@
-"""How a slice of gradients travels: transports, each with one blocking `all_reduce` for the comm thread to call."""
+"""How a slice of the arena travels: transports, whose blocking calls the comm thread makes."""
 
 from __future__ import annotations
 
 import os
 import time
+from itertools import pairwise
 from typing import Any, Protocol
 
+import numpy as np
+
+from mgwfbp.comm.shards import bounds, chunks
 from mgwfbp.comm.world import MPI
 from mgwfbp.errors import UserError
 from mgwfbp.schedule import AffineCost, Cost
+from mgwfbp.schedule.cost import halves
 
 SHORTEST_POLL_S, LONGEST_POLL_S = 10e-6, 200e-6
 FIRST_GUESS = AffineCost(50e-6, 0.5e-9)  # of a message between two ranks of one machine, until it is measured
 
 
 class Transport(Protocol):
-    """Sums a slice over all ranks, in place, and returns when it is done."""
+    """Each call returns when it is done. `array` is 1-D, contiguous, a view of the arena.
+
+    A rank's own parts of an array are those of comm/shards.py with `most` elements a message.
+    """
 
     name: str
+    most: int
 
     def all_reduce(self, array: Any) -> None:
-        """`array` (1-D, contiguous, a view of the arena) becomes its sum over all ranks."""
+        """`array` becomes its sum over all ranks."""
+
+    def reduce_scatter(self, array: Any) -> None:
+        """This rank's own parts of `array` become their sums over all ranks; the rest is left as it is."""
+
+    def all_gather(self, array: Any) -> None:
+        """Every rank's own parts of `array` come to all ranks."""
 
 
 class HostTransport:
@@ -38,13 +53,38 @@ class HostTransport:
     def __init__(self, comm: MPI.Intracomm, cost: Cost = FIRST_GUESS) -> None:
         self.comm, self.cost = comm, cost
         self.fixed_s, self.most = poll_interval_s(), most_elements()
+        self._received = np.empty(0, np.float32)
 
     def all_reduce(self, array: Any) -> None:
         """Sum `array` over all ranks, in place; in parts if it has more elements than one message may have."""
-        for start in range(0, len(array), self.most):
-            part = array[start : start + self.most]
-            request = self.comm.Iallreduce(MPI.IN_PLACE, part, MPI.SUM)
-            wait(request, float(self.cost(float(part.nbytes))) / 8, self.fixed_s)
+        for chunk in chunks(slice(0, len(array)), self.most):
+            part = array[chunk]
+            self._wait(self.comm.Iallreduce(MPI.IN_PLACE, part, MPI.SUM), self.cost, part.nbytes)
+
+    def reduce_scatter(self, array: Any) -> None:
+        """Sum this rank's own parts over all ranks."""
+        rank, cost = self.comm.Get_rank(), halves(self.cost)[0]
+        for chunk in chunks(slice(0, len(array)), self.most):
+            part = array[chunk]
+            edges = bounds(len(part), self.comm.Get_size())
+            if len(self._received) < edges[rank + 1] - edges[rank] or self._received.dtype != array.dtype:
+                self._received = np.empty(edges[rank + 1] - edges[rank], array.dtype)
+            own = self._received[: edges[rank + 1] - edges[rank]]  # MPI sends from and receives into different arrays
+            counts = [after - before for before, after in pairwise(edges)]
+            self._wait(self.comm.Ireduce_scatter(part, own, counts, MPI.SUM), cost, part.nbytes)
+            part[edges[rank] : edges[rank + 1]] = own
+
+    def all_gather(self, array: Any) -> None:
+        """Spread every rank's own parts."""
+        cost = halves(self.cost)[1]
+        for chunk in chunks(slice(0, len(array)), self.most):
+            part = array[chunk]
+            edges = bounds(len(part), self.comm.Get_size())
+            places = [after - before for before, after in pairwise(edges)], edges[:-1]
+            self._wait(self.comm.Iallgatherv(MPI.IN_PLACE, [part, places]), cost, part.nbytes)
+
+    def _wait(self, request: MPI.Request, cost: Cost, nbytes: int) -> None:
+        wait(request, float(cost(float(nbytes))) / 8, self.fixed_s)
 
 
 def wait(request: MPI.Request, pause_s: float, fixed_s: float | None = None) -> None:

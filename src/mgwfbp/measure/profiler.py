@@ -15,7 +15,8 @@ class IterationTimes(NamedTuple):
     """When things happened in one iteration, in `time.perf_counter_ns()`.
 
     `start` before the batch is taken, `forward_end`, `ready[i]` when layer i's gradient was announced,
-    `backward_end`, `end` after the last update; `update_ns` is the sum of the update times.
+    `backward_end`, `end` after the last update; `update_ns` is the sum of the update times. `forward` has for each
+    layer that learns, in the order of forward, when it began to wait for its parameters and when it went on.
     """
 
     start: int
@@ -24,6 +25,21 @@ class IterationTimes(NamedTuple):
     backward_end: int
     end: int
     update_ns: int
+    forward: Sequence[tuple[int, int]] = ()
+
+    @property
+    def waited_ns(self) -> int:
+        """The waits of forward, and the updates made in them."""
+        return sum(after - before for before, after in self.forward)
+
+    def forward_left_ns(self) -> list[int]:
+        """For each layer, gradient-ready order, the time from its start to the end of forward, without the waits."""
+        left, total, end = [], 0, self.forward_end
+        for before, after in reversed(self.forward):
+            total += end - after
+            left.append(total)
+            end = before
+        return left
 
 
 def workload_from_times(
@@ -38,12 +54,22 @@ def workload_from_times(
 
     A message can start when its last rank is ready, so the largest *ready times* decide; the largest times of single
     layers, added up, would be more than any rank takes. What backward does after the last announcement is part of the
-    last layer. `max_over_ranks` is collective where there are several ranks.
+    last layer. In the same way the time from a layer's forward to the end of forward is what counts there.
+    `max_over_ranks` is collective where there are several ranks.
     """
     rows = [
-        [t.forward_end - t.start, *(ready - t.forward_end for ready in (*t.ready[:-1], t.backward_end))] for t in times
+        [
+            t.forward_end - t.start - t.waited_ns,
+            *t.forward_left_ns(),
+            *(ready - t.forward_end for ready in (*t.ready[:-1], t.backward_end)),
+        ]
+        for t in times
     ]
-    forward, *ready = max_over_ranks((np.median(rows, axis=0) * 1e-9).tolist())
+    forward, *both = max_over_ranks((np.median(rows, axis=0) * 1e-9).tolist())
+    count = len(arena.names)
+    left, ready = both[:-count], both[-count:]
+    # A rank without samples in some iteration has no forward: then the layers share the whole by their backward times.
+    forwards = np.diff(left, prepend=0.0).tolist() if len(left) == count else [None] * count
     backward = np.diff(ready, prepend=0.0).tolist()
-    layers = zip(arena.names, arena.layer_parameters, arena.layer_nbytes, backward, strict=True)
+    layers = zip(arena.names, arena.layer_parameters, arena.layer_nbytes, backward, forwards, strict=True)
     return Workload(name, batch_size, forward, tuple(LayerProfile(*layer) for layer in layers), source)

@@ -25,24 +25,34 @@ class Span(NamedTuple):
     details: dict[str, Any]
 
 
-def planned_spans(workload: Workload, prediction: Prediction, start_ns: int, until_ns: int) -> list[Span]:
+def planned_spans(
+    workload: Workload, prediction: Prediction, start_ns: int, until_ns: int, *, from_backward: bool = False
+) -> list[Span]:
     """What `prediction` says of an iteration that starts at `start_ns`, drawn up to `until_ns`.
+
+    It starts with forward and shows the end of the messages of the iteration before, or else with backward, and ends
+    with the next forward.
 
     The plan is anchored at the measured start of each iteration; where it is longer than the iteration was, its end
     would run into the next one's, so it is cut there and its true length stands in the details.
     """
-    spans = [("forward", COMPUTE, 0.0, workload.forward_s)]
-    end = workload.forward_s
+    begins = 0.0 if from_backward else prediction.next_begins_s
+    backward = 0.0 if from_backward else prediction.iteration_s - begins
+    spans = [
+        (f"forward {layer.name}", COMPUTE, start - begins, end - begins)
+        for layer, (start, end) in zip(reversed(workload.layers), reversed(prediction.forward), strict=True)
+    ]
+    end = backward
     for layer in workload.layers:
         spans.append((f"backward {layer.name}", COMPUTE, end, end + layer.backward_s))
         end += layer.backward_s
-    for place, message in enumerate(prediction.messages):
-        start, stop = message.start_s + workload.forward_s, message.end_s + workload.forward_s
-        spans.append((f"bucket {place}", COMMUNICATION, start, stop))
+    for offset in (backward,) if from_backward else (-begins, backward):
+        for place, message in enumerate(prediction.messages):
+            spans.append((f"bucket {place}", COMMUNICATION, message.start_s + offset, message.end_s + offset))
     result = []
     for name, thread, begin, stop in spans:
-        first, last = start_ns + round(begin * 1e9), start_ns + round(stop * 1e9)
-        if first < until_ns:
+        first, last = start_ns + round(max(0.0, begin) * 1e9), start_ns + round(stop * 1e9)
+        if first < min(last, until_ns):
             details = {"planned_s": stop - begin}
             result.append(Span(thread + PLANNED_COMPUTE, name, first, min(last, until_ns), details))
     return result

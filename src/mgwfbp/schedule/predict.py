@@ -30,8 +30,9 @@ class Prediction(NamedTuple):
     `iteration_s` is the time from the start of one backward to the start of the next: backward, what is waited for, and
     forward. `comm_end_s` is the end of the last message from the start of backward; `exposed_s` how long the iteration
     waits for messages; `overlap` the share of the communication time during which nothing waited. `behind_backward_s`
-    and `behind_forward_s` are the seconds of communication that backward and the next forward hide. `forward` holds for
-    each layer the start and end of its next forward, from the start of backward.
+    and `behind_forward_s` are the seconds of communication that backward and the next forward hide. `next_begins_s` is
+    when the next iteration begins and `forward` holds for each layer the start and end of its forward there, both from
+    the start of backward.
     """
 
     messages: tuple[Message, ...]
@@ -41,6 +42,7 @@ class Prediction(NamedTuple):
     overlap: float
     behind_backward_s: float
     behind_forward_s: float
+    next_begins_s: float
     forward: tuple[Span, ...]
 
 
@@ -82,6 +84,7 @@ def predict(workload: Workload, schedule: Schedule, cost: Cost) -> Prediction:
         overlap=1.0 - waited / total if total > 0 else 1.0,
         behind_backward_s=behind_backward,
         behind_forward_s=max(0.0, total - waited - behind_backward),
+        next_begins_s=ready[-1] if schedule.runs_into_forward else max(ready[-1], free),
         forward=tuple(forward),
     )
 

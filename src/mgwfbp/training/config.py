@@ -9,6 +9,10 @@ from typing import Any
 
 from mgwfbp.errors import UserError, unknown_name
 
+NEEDS_ALL_SUMS = (
+    "updates a layer before all sums are known, which --clip-norm and --on-nan skip need; use sharded, optimal or best"
+)
+
 
 @dataclass(frozen=True)
 class Config:
@@ -97,6 +101,14 @@ class Config:
             value = getattr(self, name)
             if not math.isfinite(value) or value < 0:
                 raise UserError(f"--{name.replace('_', '-')} must be a finite number ≥ 0, got {value}")
+
+        if self.schedule == "pipelined" and self.needs_all_sums:
+            raise UserError(f"--schedule pipelined: {NEEDS_ALL_SUMS}")
+
+    @property
+    def needs_all_sums(self) -> bool:
+        """Whether no parameter may be updated before every gradient's sum is known."""
+        return self.clip_norm is not None or self.on_nan == "skip"
 
     def global_batch(self, ranks: int) -> int:
         """Samples in an iteration on `ranks` ranks. Raises UserError if some rank would never get one."""

@@ -11,7 +11,7 @@ from mgwfbp.network import Network
 from mgwfbp.training.batches import Batch
 
 
-def origin(world: World, network: Network, loss: float, share: Share, batch: Batch, step: Step) -> str:
+def origin(world: World, network: Network, batch: Batch, loss: float, share: Share, step: Step) -> str:
     """One line that names the rank and the layer of the first value that is not finite. Collective.
 
     The sums over the ranks say only that one of them is bad, so each rank repeats its forward and backward pass, which

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from math import isfinite
 from typing import NamedTuple
 
@@ -13,43 +14,51 @@ from mgwfbp.measure.profiler import IterationTimes
 from mgwfbp.measure.timeline import COMMUNICATION, COMPUTE, Span
 from mgwfbp.network import Network
 from mgwfbp.schedule import Schedule
-from mgwfbp.schedule.predict import overlap
+from mgwfbp.schedule.workload import PIPELINED, SHARDED
 from mgwfbp.training.batches import Batch
+from mgwfbp.training.in_flight import InFlight
 from mgwfbp.training.optimizer import SGD
 
 clock = time.perf_counter_ns
+Interval = tuple[int, int]  # start and end, in ns of `clock`
 
 
 class Iteration(NamedTuple):
-    """What one iteration did on this rank: its share of the mean loss, right answers, times, messages, updates."""
+    """What one iteration did on this rank: its share of the mean loss, right answers, times, messages.
+
+    `sent` are the messages that were taken in it, `waits` when the main thread waited for each, `updates` when it
+    updated their parameters. Under schedules that run into forward they belong to the iteration before.
+    """
 
     loss: float
     correct: int
     times: IterationTimes
     sent: list[Sent]
-    updates: list[tuple[int, int]]  # (start, end) in ns, one a bucket
+    waits: list[Interval]
+    updates: list[Interval]
     finite: bool = True  # whether all gradients were; if not, no update was made from the first bad bucket on
 
     @property
     def seconds(self) -> float:
-        """From the start of the batch to the end of the last update."""
+        """From the start of the batch to the end of the last update, or of backward."""
         return (self.times.end - self.times.start) * 1e-9
 
     @property
     def exposed_s(self) -> float:
-        """Seconds from the end of backward to the end of the last message."""
-        return max(0, max(sent.end_ns for sent in self.sent) - self.times.backward_end) * 1e-9
+        """Seconds that the main thread waited for messages."""
+        return sum(end - began for began, end in self.waits) * 1e-9
 
     @property
     def overlap(self) -> float:
-        """The share of the message time before the end of backward."""
-        return overlap([(sent.start_ns, sent.end_ns) for sent in self.sent], self.times.backward_end)
+        """The share of the message time during which the main thread did not wait."""
+        spans = [(sent.start_ns, sent.end_ns) for sent in self.sent]
+        total = sum(end - start for start, end in spans)
+        return 1.0 - shared(spans, self.waits) / total if total else 1.0
 
 
 def run_iteration(
     network: Network,
-    comm: Comm,
-    optimizer: SGD,
+    flight: InFlight,
     schedule: Schedule,
     share: Share,
     batch: Batch,
@@ -60,66 +69,130 @@ def run_iteration(
     """Train on one global batch, of which `share` is this rank's part; `batch(share, step)` gives (images, labels).
 
     Every rank sends every message, also one whose share is empty: it adds zeros. A bucket is updated when its message
-    has ended; with `whole`, or where gradients are clipped, when all have: then all are updated or none.
+    has ended; with `whole`, or where gradients are clipped, when all have: then all are updated or none. If the
+    schedule runs into the next forward, its last messages are left in `flight`, where the next iteration's layers wait
+    for them; `flight` has the comm thread and the optimiser, too.
     """
+    comm, optimizer = flight.comm, flight.optimizer
     ready: list[int] = []
+    forward: list[Interval] = []
+
+    def wait_for(layer: int) -> None:
+        began = clock()
+        flight.before_layer(layer)
+        forward.append((began, clock()))
 
     def announce(layer: int) -> None:
         ready.append(clock())
         comm.gradient_ready(layer)
 
+    flight.begin_iteration()
     start = clock()
     images, labels = batch(share, step)
+    if len(labels):
+        loss, correct = network.forward(images, labels, step, share.global_batch, wait_for)
+    else:
+        loss, correct = 0.0, 0
+        for layer in reversed(range(len(network.learnable))):
+            wait_for(layer)
+    forward_end = clock()
     comm.begin(schedule)
     if len(labels):
-        loss, correct = network.forward(images, labels, step, share.global_batch)
-        forward_end = clock()
         network.backward(on_gradient=announce)
     else:
-        loss, correct, forward_end = 0.0, 0, clock()
         network.arena.gradients[...] = 0
         for layer in range(len(network.learnable)):
             announce(layer)
     backward_end = clock()
-    sent, updates = [], []
-    finite, whole = True, whole or optimizer.clip_norm is not None
-    for bucket in comm.completed():
+    done = Updates(flight.sent, flight.waits, flight.updates, flight.finite)
+    whole = whole or optimizer.clip_norm is not None
+    if schedule.mode != PIPELINED:
+        done = _update(network, comm, optimizer, done, whole)
+    if schedule.mode == SHARDED:
+        comm.updated()
+        if not whole:  # each rank knows of its own parts only: `flight.check` asks all, where all come by
+            flight.finite, done = done.finite, done._replace(finite=True)
+    if schedule.runs_into_forward:
+        flight.leave(schedule)
+    update_ns = sum(end - began for began, end in done.updates)
+    times = IterationTimes(start, forward_end, ready, backward_end, clock(), update_ns, forward)
+    return Iteration(loss, correct, times, *done)
+
+
+class Updates(NamedTuple):
+    """What was taken: messages, the waits for them, the updates, and whether all sums were finite."""
+
+    sent: list[Sent]
+    waits: list[Interval]
+    updates: list[Interval]
+    finite: bool
+
+
+def _update(network: Network, comm: Comm, optimizer: SGD, before: Updates, whole: bool) -> Updates:
+    """Take all buckets of this iteration and update this rank's parts of each, or of all at the end if `whole`."""
+    sent, waits, updates, finite = before
+    own: list[slice] = []
+    coming, left = comm.completed(), clock()
+    for bucket in coming:
         began = clock()
-        # The sums are the same on all ranks, so all find the same and go on alike.
-        finite = finite and isfinite(float(network.arena.gradients[bucket.slice].sum()))
+        waits.append((left, began))
+        # The sums are the same on all ranks, so all find the same and go on alike; of a sharded bucket each rank sees
+        # its own part.
+        finite = finite and all(isfinite(float(network.arena.gradients[part].sum())) for part in bucket.own)
+        own += bucket.own
         if finite and not whole:
-            optimizer.update(bucket.slice)
-        updates.append((began, clock()))
+            for part in bucket.own:
+                optimizer.update(part)
+        left = clock()
+        updates.append((began, left))
         sent.append(bucket)
-    if finite and whole:
-        began = clock()
-        optimizer.clip()
-        optimizer.update(slice(0, len(network.arena.gradients)))
-        updates[-1] = (updates[-1][0], clock()) if len(updates) == 1 else (began, clock())
-    update_ns = sum(end - began for began, end in updates)
-    times = IterationTimes(start, forward_end, ready, backward_end, clock(), update_ns)
-    return Iteration(loss, correct, times, sent, updates, finite)
+    if whole:
+        finite = optimizer.agree(finite)
+        if finite:
+            began = clock()
+            optimizer.clip(own)
+            for part in own:
+                optimizer.update(part)
+            updates[-1] = (updates[-1][0], clock()) if len(updates) == 1 else (began, clock())
+    return Updates(sent, waits, updates, finite)
+
+
+def shared(spans: Sequence[Interval], others: Sequence[Interval]) -> int:
+    """Nanoseconds that lie in one of `spans` and in one of `others` (each without overlaps of its own)."""
+    return sum(max(0, min(end, last) - max(start, first)) for start, end in spans for first, last in others)
 
 
 def measured_spans(iteration: Iteration, names: list[str], nbytes: list[int], number: int) -> list[Span]:
     """The spans of one measured iteration for the timeline. `names` and `nbytes` are the layers', `number` its own."""
-    times = iteration.times
-    spans = [Span(COMPUTE, "forward", times.start, times.forward_end, {"iteration": number})]
+    times, forwards = iteration.times, []
+    at, layer = times.start, "forward"
+    for place, (began, went_on) in zip(reversed(range(len(names))), times.forward, strict=False):
+        forwards.append((layer, at, began))
+        at, layer = went_on, f"forward {names[place]}"
+    forwards.append((layer, at, times.forward_end))
+    spans = [Span(COMPUTE, name, begin, end, {}) for name, begin, end in forwards if end > begin]
+    spans[0].details["iteration"] = number
     edges = [times.forward_end, *times.ready[:-1], times.backward_end]
     for name, begin, end in zip(names, edges[:-1], edges[1:], strict=True):
         spans.append(Span(COMPUTE, f"backward {name}", begin, end, {}))
-    end = times.backward_end
-    for place, (sent, (began, ended)) in enumerate(zip(iteration.sent, iteration.updates, strict=True)):
-        if began > end:
-            spans.append(Span(COMPUTE, f"wait for bucket {place}", end, began, {}))
-        spans.append(Span(COMPUTE, f"update bucket {place}", began, ended, {}))
-        end = ended
-        if sent.end_ns > sent.start_ns:
-            first, last = sent.bucket.first, sent.bucket.last
-            details = {
-                "layers": sent.bucket.label(names),
-                "nbytes": sum(nbytes[first : last + 1]),
-                "waited_s": (sent.start_ns - sent.ready_ns) * 1e-9,
-            }
-            spans.append(Span(COMMUNICATION, f"bucket {place}", sent.start_ns, sent.end_ns, details))
+    for place, (sent, wait, update) in enumerate(zip(iteration.sent, iteration.waits, iteration.updates, strict=True)):
+        spans += message_spans(place, sent, wait, update, names, nbytes)
+    return spans
+
+
+def message_spans(
+    place: int, sent: Sent, wait: Interval, update: Interval, names: list[str], nbytes: list[int]
+) -> list[Span]:
+    """A message, the wait for it, and the update after it."""
+    spans = [Span(COMPUTE, f"wait for bucket {place}", *wait, {})] if wait[1] > wait[0] else []
+    if update[1] > update[0]:
+        spans.append(Span(COMPUTE, f"update bucket {place}", *update, {}))
+    if sent.end_ns > sent.start_ns:
+        first, last = sent.bucket.first, sent.bucket.last
+        details = {
+            "layers": sent.bucket.label(names),
+            "nbytes": sum(nbytes[first : last + 1]),
+            "waited_s": (sent.start_ns - sent.ready_ns) * 1e-9,
+        }
+        spans.append(Span(COMMUNICATION, f"bucket {place}", sent.start_ns, sent.end_ns, details))
     return spans

@@ -16,12 +16,14 @@ from mgwfbp.data import Share, shares
 from mgwfbp.errors import SharedError, StoppedError
 from mgwfbp.kernels import Kernels, threads
 from mgwfbp.layers import Step
-from mgwfbp.schedule import AffineCost, TableCost
+from mgwfbp.schedule import AffineCost, Schedule, TableCost
+from mgwfbp.schedule.workload import PIPELINED, SHARDED
 from mgwfbp.training.batches import batches, with_fault
 from mgwfbp.training.config import Config
 from mgwfbp.training.evaluate import evaluate
 from mgwfbp.training.fault import fault_from_environment
 from mgwfbp.training.finite import origin
+from mgwfbp.training.in_flight import InFlight
 from mgwfbp.training.iteration import run_iteration
 from mgwfbp.training.lr import lr_policy
 from mgwfbp.training.optimizer import SGD
@@ -62,12 +64,14 @@ def _train(config: Config, world: World, kernels: Kernels, emulated: AffineCost 
         weight_decay=config.weight_decay,
         nesterov=config.nesterov,
         clip_norm=config.clip_norm,
+        world=world,
     )
     transport, all_reduce = None, None
     if world.size > 1:
         transport, _, all_reduce = open_transport(world, network.arena.gradients.nbytes, emulated)
     lr_factor = lr_policy(config.lr_policy)
     comm = open_comm(world, network.arena, transport)
+    flight = InFlight(comm, network.arena, optimizer)
     with ExitStack() as signals, Reporter(iterations, folder is None, world.size) as reporter:
         reporter.start(config, world, network, global_batch, all_reduce)
         for warning in crowded(world, config.threads):
@@ -78,7 +82,9 @@ def _train(config: Config, world: World, kernels: Kernels, emulated: AffineCost 
             reporter.line(f"resumed after iteration {first}")
         profile_until = first + max(1, min(config.profile_iterations, (iterations - first) // 2))
         batch_size, accuracy = global_batch // world.size, 0.0
-        planner = Planner(config, world, network, batch_size, transport, all_reduce, reporter, profile_until, plan)
+        planner = Planner(
+            config, world, network, batch_size, transport, all_reduce, reporter, profile_until, plan, flight.drain
+        )
         batch = batches(data, network.arena.parameters.dtype, config.shift, config.flip)
         if fault is not None:
             batch = with_fault(batch, fault, world.rank)
@@ -87,22 +93,31 @@ def _train(config: Config, world: World, kernels: Kernels, emulated: AffineCost 
             Watchdog(world.rank, config.stall_warn, config.stall_abort, lambda: comm.doing)
         )
         items = islice(_shares(config, world, samples, global_batch, iterations), first, None)
+        followed: Schedule | None = None
+        before: tuple[int, float, Share, Step] | None = None
         for number, epoch, share, epoch_ends in _ahead(items, lambda n, s: data.expect(s, config.seed, n)):
             with watchdog.paused():
                 schedule = planner.schedule(number, record)
+                if schedule != followed:
+                    flight.drain()
+                    optimizer.keep(comm.own(schedule) if schedule.mode == SHARDED else None)
+                    followed = schedule
             optimizer.lr = config.lr * lr_factor(number, iterations)
             step = Step(iteration=number, first_row=share.first_row, seed=config.seed)
             skip = config.on_nan == "skip"
             state = network.state.copy() if skip else None
-            done = run_iteration(network, comm, optimizer, schedule, share, batch, step, whole=skip)
+            done = run_iteration(network, flight, schedule, share, batch, step, whole=skip)
+            now = number, done.loss, share, step
             if not done.finite:
-                where = f"iteration {number + 1}: {origin(world, network, done.loss, share, batch, step)}"
+                bad = before if schedule.mode == PIPELINED and before else now
+                where = f"iteration {bad[0] + 1}: {origin(world, network, batch, *bad[1:])}"
                 if not skip:
                     raise SharedError(
                         f"{where}: training has diverged, or its data is bad; try a smaller --lr, or --on-nan skip"
                     )
                 reporter.line(f"{where}; skipped, nothing was changed")
                 network.state[...] = state
+            before = now
             full = share.global_batch == global_batch
             record.add(number, done, share.global_batch, full, planner.plan)
             if full:
@@ -111,8 +126,11 @@ def _train(config: Config, world: World, kernels: Kernels, emulated: AffineCost 
             watchdog.beat()
             signal = stop.asked(number, planner.plan.iteration_s if planner.plan else None)
             due = due or signal is not None or number + 1 == iterations
+            if epoch_ends or due:
+                flight.drain()
             if epoch_ends or due or (number + 1) % config.log_every == 0:
                 record.flush(epoch)
+                flight.check(world, number + 1)
             if epoch_ends:
                 val_loss, accuracy = evaluate(world, network, data, watchdog.beat)
                 record.epoch(epoch, val_loss, accuracy)

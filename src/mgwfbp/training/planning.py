@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from mgwfbp.comm import World, table_of
+from mgwfbp.errors import UserError
 from mgwfbp.measure.profiler import IterationTimes, workload_from_times
 from mgwfbp.network import Network
 from mgwfbp.schedule import (
@@ -19,6 +21,8 @@ from mgwfbp.schedule import (
     make_schedule,
     predict,
 )
+from mgwfbp.schedule.workload import ALL_REDUCE, PIPELINED, SHARDED
+from mgwfbp.training.config import NEEDS_ALL_SUMS
 
 
 class Plan(NamedTuple):
@@ -35,8 +39,17 @@ class Plan(NamedTuple):
     update_s: float
 
     @property
+    def cost(self) -> Cost:
+        """What a message costs; nothing on one rank."""
+        return AffineCost(0.0, 0.0) if self.network is None else table_of(self.network)
+
+    @property
     def iteration_s(self) -> float:
         """Predicted seconds of an iteration, updates included."""
+        if self.schedule.mode == PIPELINED:  # updates are made in forward, each before its bucket's first layer
+            return predict(_with_updates(self.workload, self.update_s), self.schedule, self.cost).iteration_s
+        if self.schedule.mode == SHARDED:  # each rank updates its share, before the gathers
+            return self.prediction.iteration_s + self.update_s / (self.network["ranks"] if self.network else 1)
         end = self.workload.backward_s
         for message in self.prediction.messages:
             end = max(end, message.end_s) + self.update_s * message.nbytes / max(1, self.workload.nbytes)
@@ -50,10 +63,12 @@ def make_plan(
     batch_size: int,
     times: Sequence[IterationTimes],
     all_reduce: dict[str, Any] | None,
+    modes: tuple[str, ...] = (ALL_REDUCE, PIPELINED, SHARDED),
 ) -> Plan:
     """The plan of `policy` for the profiled iterations `times` and the measured cost `all_reduce` (a NETWORK object).
 
     Collective. The schedule is made by rank 0 and broadcast, so that no rank's rounding can give it another one.
+    Raises UserError if its mode is not one of `modes`, those that the run permits.
     """
     source = f"measured: median of {len(times)} iterations, maximum over {world.size} ranks"
     workload = workload_from_times(network.name, batch_size, network.arena, times, world.max, source)
@@ -61,9 +76,21 @@ def make_plan(
     schedule = None
     with world.together():
         if world.rank == 0:
-            schedule = make_schedule(policy, workload, cost)
+            schedule = make_schedule(policy, workload, cost, modes)
+            if schedule.mode not in modes:
+                raise UserError(f"--schedule {policy}: {NEEDS_ALL_SUMS}")
     agreed: Schedule = world.comm.bcast(schedule, root=0)
     return Plan(workload, all_reduce, agreed, predict(workload, agreed, cost), updates_s(world, times))
+
+
+def _with_updates(workload: Workload, update_s: float) -> Workload:
+    """`workload` with the updates, by their bytes, in its forward times."""
+    left = workload.forward_left_s()
+    layers = []
+    for place, layer in enumerate(workload.layers):
+        own = left[place] - (left[place - 1] if place else 0.0)
+        layers.append(replace(layer, forward_s=own + update_s * layer.nbytes / max(1, workload.nbytes)))
+    return replace(workload, forward_s=workload.forward_s + update_s, layers=tuple(layers))
 
 
 def updates_s(world: World, times: Sequence[IterationTimes]) -> float:

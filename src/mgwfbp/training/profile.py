@@ -12,7 +12,9 @@ from mgwfbp.layers import Step
 from mgwfbp.measure.profiler import workload_from_times
 from mgwfbp.models import build
 from mgwfbp.schedule import Schedule, Workload, unmerged
+from mgwfbp.schedule.workload import SHARDED
 from mgwfbp.training.batches import batches
+from mgwfbp.training.in_flight import InFlight
 from mgwfbp.training.iteration import Iteration, run_iteration
 from mgwfbp.training.optimizer import SGD
 from mgwfbp.training.start import load_kernels
@@ -33,18 +35,27 @@ class SyntheticRun:
             data = load(f"synthetic:{shape}x{network.classes}", seed=seed)
         options = [f"batch_size={batch_size}", f"seed={seed}", f"kernel set {kernels.name}"]
         agree(world.comm, "model or options", [network.name, *network.arena.description(), *options])
-        self.optimizer = SGD(network.arena, network.kernels, lr=0.0)
         part = slice_of_rank(batch_size * world.size, world.rank, world.size)
         indices = np.arange(part.start, part.stop) % len(data.train_labels)
         self.share = Share(indices, part.start, batch_size * world.size)
         self.batch = batches(data, network.arena.parameters.dtype)
 
     def iteration(self, comm: Comm, schedule: Schedule) -> Iteration:
-        """One iteration under `schedule`; all ranks begin together. Collective."""
-        step = Step(iteration=self.number, first_row=self.share.first_row, seed=self.seed)
-        self.number += 1
+        """One iteration under `schedule` in its steady state; all ranks begin together. Collective.
+
+        Of a schedule that runs into forward it is the second of two: the first leaves it something to wait for.
+        """
+        optimizer = SGD(self.network.arena, self.network.kernels, lr=0.0, world=self.world)
+        if schedule.mode == SHARDED:
+            optimizer.keep(comm.own(schedule))
+        flight = InFlight(comm, self.network.arena, optimizer)
         self.world.comm.Barrier()
-        return run_iteration(self.network, comm, self.optimizer, schedule, self.share, self.batch, step)
+        for _ in range(2 if schedule.runs_into_forward else 1):
+            step = Step(iteration=self.number, first_row=self.share.first_row, seed=self.seed)
+            self.number += 1
+            done = run_iteration(self.network, flight, schedule, self.share, self.batch, step)
+        flight.drain()
+        return done
 
 
 def profile(

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from statistics import median, quantiles
 from typing import Any
 
 from mgwfbp.arena import Arena, LayerSpec
-from mgwfbp.comm import CommThread, Transport, World, agree, sharpen_sleeps, sleep_until
+from mgwfbp.comm import CommThread, Sent, Transport, World, agree, sharpen_sleeps, sleep_until
 from mgwfbp.errors import UserError
 from mgwfbp.measure.profiler import IterationTimes
-from mgwfbp.measure.timeline import Span, chrome_trace, planned_spans
-from mgwfbp.schedule import Cost, Schedule, Workload, make_schedule, predict
-from mgwfbp.training.iteration import Iteration, clock, measured_spans
+from mgwfbp.measure.timeline import COMPUTE, Span, chrome_trace, planned_spans
+from mgwfbp.schedule import Bucket, Cost, Schedule, Workload, make_schedule, predict
+from mgwfbp.schedule.workload import PIPELINED, SHARDED
+from mgwfbp.training.iteration import Interval, Iteration, clock, message_spans
 
 ITEM = 4  # bytes of a float32
 
@@ -60,8 +61,9 @@ def replay(
         prediction = predict(workload, schedule, cost)
         rows.append(measured_row(world, schedule, prediction.iteration_s, done))
         times = done[-1].times
-        spans += named(schedule.policy, measured_spans(done[-1], arena.names, arena.layer_nbytes, rounds))
-        spans += named(schedule.policy, planned_spans(workload, prediction, times.start, times.end))
+        spans += named(schedule.policy, _spans(done[-1], arena, rounds))
+        planned = planned_spans(workload, prediction, times.start, times.end, from_backward=True)
+        spans += named(schedule.policy, planned)
     gathered = world.comm.gather((spans, zero), root=0)
     trace = chrome_trace([spans for spans, _ in gathered], [zero for _, zero in gathered]) if gathered else None
     return rows, trace
@@ -113,19 +115,60 @@ def named(policy: str, spans: Sequence[Span]) -> list[Span]:
 
 
 def _iteration(world: World, comm: CommThread, workload: Workload, schedule: Schedule) -> Iteration:
+    """Backward, then the next forward: each layer is a wait until its time is over. Nothing is updated."""
     comm.begin(schedule)
     world.comm.Barrier()
     start = clock()
-    forward_end = start + round(workload.forward_s * 1e9)
-    sleep_until(forward_end)
     ready = []
     for layer, ready_s in enumerate(workload.ready_s()):
-        sleep_until(forward_end + round(ready_s * 1e9))
+        sleep_until(start + round(ready_s * 1e9))
         ready.append(clock())
         comm.gradient_ready(layer)
     backward_end = clock()
-    sent, updates = [], []
-    for bucket in comm.completed():
-        updates.append((clock(), clock()))
-        sent.append(bucket)
-    return Iteration(0.0, 0, IterationTimes(start, forward_end, ready, backward_end, clock(), 0), sent, updates)
+    sent: list[Sent] = []
+    waits: list[Interval] = []
+
+    def take(coming: Iterator[Sent]) -> Bucket:
+        began = clock()
+        sent.append(next(coming))
+        waits.append((began, clock()))
+        return sent[-1].bucket
+
+    coming, missing = comm.completed(), set(range(len(workload.layers)))
+    if schedule.mode != PIPELINED:
+        for _ in schedule.buckets:
+            take(coming)
+    if schedule.mode == SHARDED:
+        comm.updated()
+        coming = comm.gathered()
+    elif schedule.mode != PIPELINED:
+        missing.clear()
+    left, forward = workload.forward_left_s(), []
+    end = clock() + round((workload.forward_s - left[-1]) * 1e9)
+    sleep_until(end)
+    for layer in reversed(range(len(left))):
+        began, waited = end, layer in missing
+        while layer in missing:
+            bucket = take(coming)
+            missing -= set(range(bucket.first, bucket.last + 1))
+        begin = clock() if waited else end
+        forward.append((began, begin))
+        end = begin + round((left[layer] - (left[layer - 1] if layer else 0.0)) * 1e9)
+        sleep_until(end)
+    return Iteration(0.0, 0, IterationTimes(start, end, ready, backward_end, clock(), 0, forward), sent, waits, [])
+
+
+def _spans(done: Iteration, arena: Arena, number: int) -> list[Span]:
+    """The spans of one iteration for the timeline."""
+    times, names = done.times, arena.names
+    spans = [
+        Span(COMPUTE, f"backward {name}", begin, end, {})
+        for name, begin, end in zip(names, [times.start, *times.ready[:-1]], times.ready, strict=True)
+    ]
+    spans[0].details["iteration"] = number
+    ends = [began for began, _ in times.forward[1:]]
+    for name, (_, begin), end in zip(reversed(names), times.forward, [*ends, times.forward_end], strict=True):
+        spans.append(Span(COMPUTE, f"forward {name}", begin, end, {}))
+    for place, (sent, wait) in enumerate(zip(done.sent, done.waits, strict=True)):
+        spans += message_spans(place, sent, wait, (0, 0), names, arena.layer_nbytes)
+    return spans

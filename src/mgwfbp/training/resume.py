@@ -12,7 +12,7 @@ from mgwfbp.errors import UserError
 from mgwfbp.files import read_json
 from mgwfbp.network import Network
 from mgwfbp.schedule import AffineCost, Bucket, Schedule, predict
-from mgwfbp.schedule.workload import workload_from_dict, workload_to_dict
+from mgwfbp.schedule.workload import ALL_REDUCE, workload_from_dict, workload_to_dict
 from mgwfbp.training.checkpoint import Checkpoint, newest, save
 from mgwfbp.training.config import Config
 from mgwfbp.training.optimizer import SGD
@@ -128,10 +128,11 @@ def leave_checkpoint(
     global_batch: int,
 ) -> None:
     """Write the checkpoint after `iteration` iterations on rank 0. Collective."""
+    velocity = optimizer.whole_velocity()
     states = world.comm.gather(np.asarray(network.state.tolist(), network.arena.parameters.dtype), root=0)
     with world.together():
         if folder is not None and states is not None:
-            arrays = {"parameters": network.arena.parameters, "velocity": optimizer.velocity, "state": np.stack(states)}
+            arrays = {"parameters": network.arena.parameters, "velocity": velocity, "state": np.stack(states)}
             about = {
                 "config": config.to_dict(),
                 "world_size": world.size,
@@ -148,6 +149,7 @@ def _plan_to(plan: Plan) -> dict[str, Any]:
         "workload": workload_to_dict(plan.workload),
         "network": plan.network,
         "policy": plan.schedule.policy,
+        "mode": plan.schedule.mode,
         "buckets": [[bucket.first, bucket.last] for bucket in plan.schedule.buckets],
         "update_s": plan.update_s,
     }
@@ -155,7 +157,8 @@ def _plan_to(plan: Plan) -> dict[str, Any]:
 
 def _plan_from(value: dict[str, Any]) -> Plan:
     workload = workload_from_dict(value["workload"], "checkpoint")
-    schedule = Schedule(value["policy"], tuple(Bucket(first, last) for first, last in value["buckets"]))
+    buckets = tuple(Bucket(first, last) for first, last in value["buckets"])
+    schedule = Schedule(value["policy"], buckets, value.get("mode", ALL_REDUCE))
     schedule.check(len(workload.layers))
     cost = table_of(value["network"]) if value["network"] else AffineCost(0.0, 0.0)
     return Plan(workload, value["network"], schedule, predict(workload, schedule, cost), value["update_s"])

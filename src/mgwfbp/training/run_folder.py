@@ -87,6 +87,7 @@ class RunFolder:
             self.write("network.json", plan.network)
         schedule = {
             "policy": plan.schedule.policy,
+            "mode": plan.schedule.mode,
             "buckets": [[bucket.first, bucket.last] for bucket in plan.schedule.buckets],
             "layers": [layer.name for layer in plan.workload.layers],
             "predicted": {
@@ -96,6 +97,8 @@ class RunFolder:
                 "comm_end_s": prediction.comm_end_s,
                 "exposed_s": prediction.exposed_s,
                 "overlap": prediction.overlap,
+                "behind_backward_s": prediction.behind_backward_s,
+                "behind_forward_s": prediction.behind_forward_s,
             },
         }
         self.write("schedule.json", schedule)
