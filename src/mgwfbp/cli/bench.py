@@ -35,12 +35,16 @@ def allreduce(output: str | None, largest: str) -> None:
 
     world = World(command="bench")
     agree(world.comm, "options", [f"largest {nbytes}"])
-    network = measure_all_reduce(world, nbytes)
+    network = measure_all_reduce(world, nbytes, halves=True)
     with world.together():
         if world.rank == 0:
-            click.echo(f"{'bytes':>12}  {'µs':>10}  {'MB/s':>8}")
-            for size, seconds in zip(network["nbytes"], network["seconds"], strict=True):
-                click.echo(f"{size:>12,}  {seconds * 1e6:>10.1f}  {size / max(seconds, 1e-12) / 1e6:>8.0f}")
+            click.echo(f"{'bytes':>12}  {'µs':>10}  {'MB/s':>8}  {'reduce-scatter':>14}  {'all-gather':>10}")
+            columns = (network[key] for key in ("nbytes", "seconds", "reduce_scatter_s", "all_gather_s"))
+            for size, seconds, scatter, gather in zip(*columns, strict=True):
+                rate = size / max(seconds, 1e-12) / 1e6
+                click.echo(
+                    f"{size:>12,}  {seconds * 1e6:>10.1f}  {rate:>8.0f}  {scatter * 1e6:>14.1f}  {gather * 1e6:>10.1f}"
+                )
             a, b = network["a_s"], network["b_s_per_byte"]
             click.echo(
                 f"{world.size} ranks: {a * 1e6:.1f} µs a message + {b * 1e9:.4f} ns a byte, R² {network['r2']:.3f}"
@@ -88,7 +92,7 @@ def bench_all(
     kernels = load_kernels(world, None)
     with limit(threads or world.threads):
         run = SyntheticRun(world, model, batch_size, seed, kernels)
-        transport, cost, _ = open_transport(world, run.network.arena.gradients.nbytes, cost)
+        transport, cost, _ = open_transport(world, run.network.arena.gradients.nbytes, cost, halves=True)
         result = bench_schedules(run, cost, schedules or compared(), rounds, transport)
     if world.rank == 0 and as_json:
         click.echo(json_text(result, indent=1))

@@ -44,7 +44,7 @@ def command(
     agree(world.comm, "workload or options", [repr(work), str(cost), f"rounds {rounds}"])
     with world.together():
         work, arena = open_replay(work)
-    transport, cost, _ = open_transport(world, arena.gradients.nbytes, cost)
+    transport, cost, _ = open_transport(world, arena.gradients.nbytes, cost, halves=True)
     rows, trace = replay(world, work, arena, cost, schedules or compared(), rounds, transport)
     with world.together():
         if world.rank == 0:

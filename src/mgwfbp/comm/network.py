@@ -13,11 +13,12 @@ from mgwfbp.schedule import AffineCost, TableCost
 
 
 def open_transport(
-    world: World, largest: int, cost: AffineCost | TableCost | None
+    world: World, largest: int, cost: AffineCost | TableCost | None, halves: bool = False
 ) -> tuple[Transport, AffineCost | TableCost, dict[str, Any]]:
     """(the transport, what its messages cost, that as the object of a NETWORK file). Collective.
 
-    With `cost` it is emulated; without, this network's own cost is measured up to `largest` bytes.
+    With `cost` it is emulated; without, this network's own cost is measured up to `largest` bytes, and with `halves`
+    that of the two halves of an all-reduce.
     """
     with world.together():
         most = most_elements()
@@ -26,15 +27,15 @@ def open_transport(
     comm = world.comm.Dup()
     host = HostTransport(comm)
     if cost is None:
-        network = measure_again(world, host, largest)
+        network = measure_again(world, host, largest, halves)
         return host, table_of(network), network
     emulated = EmulatedTransport(host, cost, world, comm)
     return emulated, cost, network_of(cost, largest, f"given; {emulated.name}", world.size)
 
 
-def measure_again(world: World, transport: Transport, largest: int) -> dict[str, Any]:
+def measure_again(world: World, transport: Transport, largest: int, halves: bool = False) -> dict[str, Any]:
     """What the messages of `transport` cost now, as the object of a NETWORK file. Collective; no message on its way."""
-    network = measure_all_reduce(world, largest, transport=transport)
+    network = measure_all_reduce(world, largest, transport=transport, halves=halves)
     if isinstance(transport, HostTransport):
         transport.cost = table_of(network)
     return network
@@ -42,4 +43,6 @@ def measure_again(world: World, transport: Transport, largest: int) -> dict[str,
 
 def table_of(network: dict[str, Any]) -> TableCost:
     """The cost in the object of a NETWORK file that was measured."""
-    return TableCost(tuple(map(float, network["nbytes"])), tuple(network["seconds"]))
+    nbytes = tuple(map(float, network["nbytes"]))
+    parts = [TableCost(nbytes, tuple(network[key])) for key in ("reduce_scatter_s", "all_gather_s") if key in network]
+    return TableCost(nbytes, tuple(network["seconds"]), (parts[0], parts[1]) if len(parts) == 2 else None)

@@ -101,13 +101,15 @@ def cost_from_dict(value: dict[str, Any], where: str) -> AnyCost:
     """The cost in a NETWORK object: its table, or else its line. Raises UserError that begins with `where`."""
     if "nbytes" in value or "seconds" in value:
         columns: list[tuple[float, ...]] = []
-        for key in ("nbytes", "seconds"):
+        halves = [key for key in ("reduce_scatter_s", "all_gather_s") if key in value]
+        for key in ("nbytes", "seconds", *(halves if len(halves) == 2 else ())):
             column = value.get(key)
             if not isinstance(column, list):
                 raise UserError(f'{where}: "{key}" must be a list of numbers')
             columns.append(tuple(number({key: item}, key, where) for item in column))
         try:
-            return TableCost(columns[0], columns[1])
+            parts = [TableCost(columns[0], column) for column in columns[2:]]
+            return TableCost(columns[0], columns[1], (parts[0], parts[1]) if parts else None)
         except UserError as error:
             raise UserError(f"{where}: {error}") from None
     return AffineCost(number(value, "a_s", where), number(value, "b_s_per_byte", where))

@@ -110,6 +110,11 @@ class Config:
         """Whether no parameter may be updated before every gradient's sum is known."""
         return self.clip_norm is not None or self.on_nan == "skip"
 
+    @property
+    def may_shard(self) -> bool:
+        """Whether the schedule may be one of reduce-scatters and all-gathers, whose costs are then measured, too."""
+        return self.schedule in ("sharded", "best") or self.schedule.startswith("dear:")
+
     def global_batch(self, ranks: int) -> int:
         """Samples in an iteration on `ranks` ranks. Raises UserError if some rank would never get one."""
         if self.global_batch_size is None:

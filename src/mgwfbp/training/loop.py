@@ -68,7 +68,7 @@ def _train(config: Config, world: World, kernels: Kernels, emulated: AffineCost 
     )
     transport, all_reduce = None, None
     if world.size > 1:
-        transport, _, all_reduce = open_transport(world, network.arena.gradients.nbytes, emulated)
+        transport, _, all_reduce = open_transport(world, network.arena.gradients.nbytes, emulated, config.may_shard)
     lr_factor = lr_policy(config.lr_policy)
     comm = open_comm(world, network.arena, transport)
     flight = InFlight(comm, network.arena, optimizer)

@@ -50,7 +50,8 @@ class Planner:
         elif self.plan is not None and self.drift.plan_again(self.plan.iteration_s):
             self.drain()
             if self.transport is not None:
-                self.all_reduce = measure_again(self.world, self.transport, self.network.arena.gradients.nbytes)
+                nbytes = self.network.arena.gradients.nbytes
+                self.all_reduce = measure_again(self.world, self.transport, nbytes, self.config.may_shard)
             self.reporter.drift(number, self.drift.measured_s, self.plan, self.all_reduce)
             self.make(list(self.drift.recent))
             record.planned_again()
