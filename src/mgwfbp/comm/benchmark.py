@@ -11,7 +11,7 @@ import numpy as np
 from mgwfbp.comm.transport import HostTransport, Transport
 from mgwfbp.comm.world import MPI, World
 from mgwfbp.errors import UserError
-from mgwfbp.schedule import AffineCost, TableCost
+from mgwfbp.schedule import AffineCost, Cost, TableCost
 
 SMALLEST_NBYTES = 256
 FACTOR = 4
@@ -84,16 +84,15 @@ def network_of(cost: AffineCost | TableCost, largest: int, source: str, ranks: i
     sizes = list(cost.nbytes) if isinstance(cost, TableCost) else [0, *benchmark_sizes(largest)]
     seconds = [float(cost(float(size))) for size in sizes]
     line = cost.affine if isinstance(cost, TableCost) else cost
-    keys = ("reduce_scatter_s", "all_gather_s") if cost.halves else ()
+    parts: list[Cost] = [*cost.halves] if cost.halves else []
+    halves = dict(zip(("reduce_scatter_s", "all_gather_s"), parts, strict=False))
     r2 = cost.affine.r2 if isinstance(cost, TableCost) else 1.0
     return {
         "source": source,
         "ranks": ranks,
         "nbytes": sizes,
         "seconds": seconds,
-        **{
-            key: [float(part(float(size))) for size in sizes] for key, part in zip(keys, cost.halves or (), strict=True)
-        },
+        **{key: [float(part(float(size))) for size in sizes] for key, part in halves.items()},
         "a_s": line.a,
         "b_s_per_byte": line.b,
         "r2": r2,
