@@ -65,8 +65,8 @@ def kills(folder: Path, count: int) -> int:
             failed += 1
             print(f"kill {number}: exit code {resumed.returncode}: {errors[-300:]}")
     print(
-        f"{count - failed} of {count} killed runs ended with the weights of an unbroken one; {during} were killed with a "
-        f"checkpoint half written, {from_start} before the first was whole",
+        f"{count - failed} of {count} killed runs ended with the weights of an unbroken one; {during} were killed with "
+        f"a checkpoint half written, {from_start} before the first was whole",
         flush=True,
     )
     return failed

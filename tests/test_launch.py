@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mgwfbp.comm.launch import meant_more
+from mgwfbp.comm.launch import meant_more, wrong_launcher
 from tests.test_cli import MGWFBP, MPIRUN, SMALL, mistake, needs_mpirun, run
 
 
@@ -34,6 +34,31 @@ def test_a_world_of_one_that_was_meant_to_be_larger(environment, launcher):
 )
 def test_a_world_of_one_that_is_one(environment):
     assert meant_more(1, "MPICH", environment) is None
+
+
+MPICH = "MPICH Version:\t5.0.2\nMPICH configure:\t--with-pm=hydra:gforker\n\0"
+
+
+@pytest.mark.parametrize(
+    ("library", "environment", "says"),
+    [
+        (MPICH, {"OMPI_COMM_WORLD_SIZE": "2", "PMIX_RANK": "0"}, "Open MPI's mpirun started this process, but its MPI"),
+        (MPICH, {"PMIX_RANK": "0"}, "use srun --mpi=pmi2"),
+        (MPICH, {"PMI_RANK": "0", "PMIX_RANK": "0"}, None),
+        (MPICH, {}, None),
+        (MPICH + "--with-pmix=/usr", {"PMIX_RANK": "0"}, None),
+        ("Open MPI v5.0.8, package", {"OMPI_COMM_WORLD_SIZE": "2", "PMIX_RANK": "0"}, None),
+        ("", {"PMIX_RANK": "0"}, None),
+    ],
+)
+def test_a_launcher_that_the_library_does_not_understand(library, environment, says):
+    found = wrong_launcher(library, environment)
+    assert found is None if says is None else says in found and "MPICH Version: 5.0.2" in found
+
+
+def test_the_mpirun_of_another_mpi_is_named_before_mpi_ends_the_process(tmp_path):
+    done = run(MGWFBP, "train", "mlp", *SMALL, "--out", tmp_path / "run", OMPI_COMM_WORLD_SIZE="2", PMIX_RANK="0")
+    mistake(done, "use the mpirun that belongs to it")
 
 
 def test_the_command_stops_with_advice(tmp_path):

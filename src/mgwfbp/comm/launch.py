@@ -6,6 +6,28 @@ import os
 from collections.abc import Mapping
 
 
+def wrong_launcher(library: str, environment: Mapping[str, str] = os.environ) -> str | None:
+    """What to do if `library` (MPI's own version text) will end this process at its start, else None.
+
+    MPICH without PMIx stops in MPI_Init under a launcher that speaks nothing else, with an internal error that names
+    neither of the two.
+    """
+    first = library.strip("\0 ").splitlines()[0].replace("\t", " ") if library.strip("\0 ") else "this MPI"
+    if "MPICH" not in library or "pmix" in library.lower() or "PMI_RANK" in environment:
+        return None
+    if "OMPI_COMM_WORLD_SIZE" in environment:
+        return (
+            f"Open MPI's mpirun started this process, but its MPI library is another one ({' '.join(first.split())}): "
+            "use the mpirun that belongs to it, which stands beside its Python"
+        )
+    if "PMIX_RANK" in environment:
+        return (
+            f"the launcher speaks PMIx, which the MPI library does not ({' '.join(first.split())}): "
+            "use srun --mpi=pmi2, or the mpirun that belongs to the library"
+        )
+    return None
+
+
 def meant_more(size: int, library: str, environment: Mapping[str, str] = os.environ) -> str | None:
     """What to do if a world of one rank was meant to be larger, else None; `library` is the MPI's name.
 

@@ -13,16 +13,24 @@ from contextlib import contextmanager
 import numpy as np
 
 from mgwfbp.comm.guard import install
-from mgwfbp.comm.launch import meant_more
+from mgwfbp.comm.launch import meant_more, wrong_launcher
 from mgwfbp.errors import SharedError, UserError
 
 try:
+    import mpi4py
+
+    # MPI is started below, after a look at who started us.
+    mpi4py.rc.initialize, mpi4py.rc.finalize = False, True
     from mpi4py import MPI
 except (ImportError, RuntimeError) as error:
     raise UserError(
         f"no MPI library can be loaded ({str(error).splitlines()[0]}); install one into the environment with "
         "pip install 'mgwfbp[mpich]', or load the site's MPI and install mpi4py against it"
     ) from None
+if not MPI.Is_initialized():
+    if advice := wrong_launcher(MPI.Get_library_version()):
+        raise UserError(advice)
+    MPI.Init_thread(MPI.THREAD_MULTIPLE)
 
 
 LARGEST = 2**26  # elements of one message that nobody times
