@@ -9,7 +9,7 @@ import pytest
 
 from mgwfbp.cli.main import COMMANDS
 from mgwfbp.models import MODELS
-from mgwfbp.schedule import AffineCost, make_schedule, predict
+from mgwfbp.schedule import AffineCost, lower_bound_s, make_schedule, predict
 from mgwfbp.simulate.networks import cluster_from_spec
 from mgwfbp.simulate.sweep import sweep
 from mgwfbp.simulate.workloads import workload_from_spec
@@ -40,6 +40,23 @@ def test_the_googlenet_table():
     readme = (ROOT / "README.md").read_text()
     for row in rows:
         assert re.search(rf"{row.schedule} +{row.buckets} +{row.iteration_s * 1e3:.1f} ", readme), row.schedule
+
+
+def test_the_table_of_the_next_forward():
+    page = (ROOT / "docs/next-forward.md").read_text()
+    work, cluster, nodes = workload_from_spec("k80-googlenet"), cluster_from_spec("k80-10gbe"), (8, 16, 32, 64, 128)
+
+    def row(name, seconds):
+        return f"| {name} | " + " | ".join(f"{value * 1e3:.1f}" for value in seconds) + " |"
+
+    for name, title in (("optimal", "optimal (backward only)"), ("pipelined", "pipelined"), ("sharded", "sharded")):
+        costs = [cluster.cost(n) for n in nodes]
+        times = [predict(work, make_schedule(name, work, cost), cost).iteration_s for cost in costs]
+        assert row(title, times) in page
+    assert row("bound", [lower_bound_s(work, cluster.cost(n)) for n in nodes]) in page
+    best = make_schedule("pipelined", work, cluster.cost(64))
+    sent = " ".join(f"({bucket.first}, {bucket.last + 1})" for bucket in best.buckets)
+    assert sent in " ".join(page.split())
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

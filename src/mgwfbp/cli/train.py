@@ -29,6 +29,7 @@ chrome://tracing or ui.perfetto.dev) and summary.json.
         mpirun -n 4 mgwfbp train resnet20 --data cifar10 --data-dir ~/cifar --global-batch-size 128 --lr 0.1
         mpirun -n 2 mgwfbp train --config jobs/resnet20-mnist5k.toml --out runs/resnet20
         mpirun -n 2 mgwfbp train mlp --data synthetic:28x28x1x10 --schedule bucket:256kB
+        mpirun -n 2 mgwfbp train resnet20 --schedule best --data cifar10 --data-dir ~/cifar
     """),
 )
 @click.argument("model")
@@ -41,7 +42,11 @@ chrome://tracing or ui.perfetto.dev) and summary.json.
 @option("--data-dir", metavar="FOLDER", help="Where the files are: of mnist, cifar10, or train/CLASS/*.jpg, val/… .")
 @option("--out", metavar="FOLDER", help="The run folder.  [default: runs/MODEL-DATE-TIME]")
 @option("--overwrite", is_flag=True, help="Replace another run's files in the run folder.")
-@option("--schedule", default=DEFAULT.schedule, help="wfbp, single, mgwfbp, optimal or bucket:SIZE.")
+@option(
+    "--schedule",
+    default=DEFAULT.schedule,
+    help="wfbp, single, mgwfbp, optimal, pipelined, sharded, best, bucket:SIZE or dear:SIZE.",
+)
 @option("--network", metavar="SPEC", help="Let messages take as long as on this network (k80-10gbe:64, a=…,b=…).")
 @option(
     "--replan",

@@ -51,9 +51,28 @@ class Iteration(NamedTuple):
     @property
     def overlap(self) -> float:
         """The share of the message time during which the main thread did not wait."""
-        spans = [(sent.start_ns, sent.end_ns) for sent in self.sent]
-        total = sum(end - start for start, end in spans)
-        return 1.0 - shared(spans, self.waits) / total if total else 1.0
+        total = sum(end - start for start, end in self._messages)
+        return 1.0 - shared(self._messages, self.waits) / total if total else 1.0
+
+    @property
+    def behind_forward_s(self) -> float:
+        """Seconds of messages that forward hid: it ran, and did not wait."""
+        times = self.times
+        # A replayed iteration begins with backward.
+        forward = (times.start if times.forward_end <= times.backward_end else times.backward_end, times.forward_end)
+        inside = [(max(began, forward[0]), min(end, forward[1])) for began, end in self.waits]
+        waits = [(began, end) for began, end in inside if end > began]
+        return (shared(self._messages, [forward]) - shared(self._messages, waits)) * 1e-9
+
+    @property
+    def behind_backward_s(self) -> float:
+        """Seconds of messages that backward hid, or the updates after it."""
+        total = sum(end - start for start, end in self._messages) * 1e-9
+        return total * self.overlap - self.behind_forward_s
+
+    @property
+    def _messages(self) -> list[Interval]:
+        return [(sent.start_ns, sent.end_ns) for sent in self.sent]
 
 
 def run_iteration(

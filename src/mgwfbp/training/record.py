@@ -29,8 +29,8 @@ class Record:
         self.train_loss = 0.0  # mean over the last epoch's samples
         self._profiled: list[IterationTimes] = []
         # Only what the summary needs of each iteration: a long run has many.
-        self._figures: dict[bool, list[tuple[float, float, float]]] = {False: [], True: []}  # planned?
-        self._short: list[tuple[float, float, float]] = []  # the last short batch, for runs that have nothing else
+        self._figures: dict[bool, list[tuple[float, ...]]] = {False: [], True: []}  # planned?
+        self._short: list[tuple[float, ...]] = []  # the last short batch, for runs that have nothing else
         self._short_times: list[IterationTimes] = []
         self._spans: list[Span] = []
         self._shown_of = {False: 0, True: 0}
@@ -42,7 +42,7 @@ class Record:
     def add(self, number: int, done: Iteration, global_batch: int, full: bool, plan: Plan | None) -> None:
         """Iteration `number`, of `global_batch` samples, is over; it followed `plan`, or was profiled."""
         self._pending.append((number, done, global_batch))
-        figures = (done.seconds, done.exposed_s, 1 - done.overlap)
+        figures = (done.seconds, done.exposed_s, 1 - done.overlap, done.behind_backward_s, done.behind_forward_s)
         if not full:
             self._short, self._short_times = [figures], [done.times]
             return
@@ -124,12 +124,14 @@ class Record:
         the median: it counts the slow iterations too.
         """
         kept = self._figures[True] or self._figures[False] or self._short
-        mean = sum(seconds for seconds, _, _ in kept) / len(kept)
+        mean = sum(figures[0] for figures in kept) / len(kept)
         middle = [median(values) for values in zip(*kept, strict=True)]
-        mean, seconds, exposed, unhidden = self.world.max([mean, *middle])
+        mean, seconds, exposed, unhidden, backward, forward = self.world.max([mean, *middle])
         return {
             "images_per_s": global_batch / mean,
             "iteration_s": seconds,
             "exposed_s": exposed,
             "overlap": 1 - unhidden,
+            "behind_backward_s": backward,
+            "behind_forward_s": forward,
         }

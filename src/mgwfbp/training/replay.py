@@ -97,6 +97,9 @@ def measured_row(world: World, schedule: Schedule, predicted_s: float, done: Seq
     seconds = world.max([iteration.seconds for iteration in done])
     low, _, high = quantiles(seconds, n=4, method="inclusive") if len(seconds) > 1 else seconds * 3
     (unhidden,) = world.max([1 - median(iteration.overlap for iteration in done)])
+    behind = [median(iteration.behind_backward_s for iteration in done)]
+    behind.append(median(iteration.behind_forward_s for iteration in done))
+    backward, forward = (total / world.size for total in world.sum(behind))
     return {
         "schedule": schedule.policy,
         "buckets": len(schedule.buckets),
@@ -106,6 +109,8 @@ def measured_row(world: World, schedule: Schedule, predicted_s: float, done: Seq
         "ratio_low": low / predicted_s,
         "ratio_high": high / predicted_s,
         "overlap": 1 - unhidden,
+        "behind_backward_s": backward,
+        "behind_forward_s": forward,
     }
 
 

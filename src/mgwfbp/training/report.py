@@ -85,8 +85,9 @@ class Reporter:
         names = [bucket.label(layers) for bucket in plan.schedule.buckets]
         shown = " | ".join(names if len(names) <= 8 else [*names[:4], "…", *names[-3:]])
         count = f"{len(names)} bucket{'s' * (len(names) > 1)}"
+        mode = f" ({plan.schedule.mode})" if plan.schedule.runs_into_forward else ""
         self.line(
-            f"schedule {plan.schedule.policy}: {len(layers)} layers in {count} [{shown}], "
+            f"schedule {plan.schedule.policy}{mode}: {len(layers)} layers in {count} [{shown}], "
             f"predicted iteration {plan.iteration_s * 1e3:.2f} ms, overlap {plan.prediction.overlap:.0%}"
         )
 
@@ -103,7 +104,8 @@ class Reporter:
             f"(ratio {measured / predicted:.2f})"
         )
         self.line(
-            f"overlap              {summary['overlap']:.0%} of communication behind backward, "
-            f"{summary['exposed_s'] * 1e3:.2f} ms exposed"
+            f"overlap              {summary['overlap']:.0%} of communication: "
+            f"{summary['behind_backward_s'] * 1e3:.2f} ms behind backward, "
+            f"{summary['behind_forward_s'] * 1e3:.2f} ms behind forward; {summary['exposed_s'] * 1e3:.2f} ms exposed"
         )
         self.line(f"parameters           {'equal' if same else 'DIFFERENT'} on all {summary['world_size']} ranks")
