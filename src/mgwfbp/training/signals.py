@@ -30,6 +30,8 @@ class Stop:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self.seen:
+            return  # the echo may find the process leaving; `_note` lets any later signal through
         for number, handler in self.before.items():
             signal.signal(number, handler)
 
