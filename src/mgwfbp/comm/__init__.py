@@ -2,6 +2,7 @@
 
 from mgwfbp.comm.agree import agree
 from mgwfbp.comm.benchmark import measure_all_reduce, network_of
+from mgwfbp.comm.devices import choose_device, placements, visible_devices
 from mgwfbp.comm.emulated import EmulatedTransport
 from mgwfbp.comm.network import measure_again, open_transport, table_of
 from mgwfbp.comm.sleep import sharpen_sleeps, sleep_until
@@ -19,13 +20,16 @@ __all__ = [
     "Transport",
     "World",
     "agree",
+    "choose_device",
     "measure_again",
     "measure_all_reduce",
     "network_of",
     "open_comm",
     "open_transport",
+    "placements",
     "poll_interval_s",
     "sharpen_sleeps",
     "sleep_until",
     "table_of",
+    "visible_devices",
 ]

@@ -9,6 +9,7 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -85,6 +86,14 @@ class World:
         except UserError as error:
             mistake = str(error)
         _raise_together(self.comm, mistake)
+
+    def node_gather(self, value: Any) -> list[Any]:
+        """The `value` of each rank on this machine, in the order of their local ranks. Collective."""
+        node = self.comm.Split_type(MPI.COMM_TYPE_SHARED, key=self.rank)
+        try:
+            return node.allgather(value)
+        finally:
+            node.Free()
 
     def max(self, values: Sequence[float]) -> list[float]:
         """The largest of each of `values` over all ranks."""
