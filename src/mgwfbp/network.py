@@ -141,7 +141,7 @@ class Network:
         for sources, needed in zip(self.sources, computed, strict=True):
             for source in sources:
                 uses[source] += needed
-        values: dict[int, Array] = {0: images}
+        values: dict[int, Array] = {0: self.kernels.xp.asarray(images)}
         for place, (layer, sources) in enumerate(zip(self.layers, self.sources, strict=True)):
             if not computed[place]:
                 continue
@@ -153,15 +153,18 @@ class Network:
                     values.pop(source, None)
         return [values[node] for node in wanted]
 
-    def forward(self, images: Array, labels: Array, step: Step, global_batch: int | None = None) -> tuple[float, int]:
+    def forward(self, images: Array, labels: Array, step: Step, global_batch: int | None = None) -> tuple[Array, Array]:
         """(this rank's share of the mean loss over the global batch, the main head's number of right answers).
 
         `images` is (batch, *input shape) of the network's dtype, `labels` (batch,) of integers; `global_batch` is the
         number of samples on all ranks (this batch alone by default). In training the loss is the weighted sum of all
-        heads', in evaluation the main head's.
+        heads', in evaluation the main head's. Both results are arrays of no dimension: float() and int() of them wait
+        for the device, so take them after backward.
         """
+        labels = self.kernels.xp.asarray(labels)
         logits = self.logits(images, step)
-        total, correct = 0.0, 0
+        total: Array = 0.0
+        correct: Array = 0
         for head, values in zip(self.heads[-len(logits) :], logits, strict=True):
             loss, correct = head.loss.loss(
                 values, labels, len(labels) if global_batch is None else global_batch, step.training
@@ -198,7 +201,7 @@ class Network:
                 if not self.needs_gradient[source]:
                     continue
                 own = len(sources) == 1 and not self.kernels.xp.may_share_memory(part, dy)
-                if source in gradients and own and getattr(part.flags, "writeable", True):
+                if source in gradients and own and 0 not in part.strides:  # 0: a view that shows one value many times
                     part += gradients[source]  # in place, as nobody else has it; Add hands one array to all its inputs
                 elif source in gradients:
                     part = part + gradients[source]

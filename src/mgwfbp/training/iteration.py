@@ -98,7 +98,7 @@ def run_iteration(
         updates[-1] = (updates[-1][0], clock()) if len(updates) == 1 else (began, clock())
     update_ns = sum(end - began for began, end in updates)
     times = IterationTimes(start, forward_end, ready, backward_end, clock(), update_ns)
-    return Iteration(loss, correct, times, sent, updates, finite)
+    return Iteration(float(loss), int(correct), times, sent, updates, finite)
 
 
 def measured_spans(iteration: Iteration, names: list[str], nbytes: list[int], number: int) -> list[Span]:

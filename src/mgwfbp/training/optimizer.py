@@ -39,7 +39,7 @@ class SGD:
         if self.clip_norm is None:
             return
         parts = (self.arena.gradients[part] for part in self.arena.layer_slices)
-        norm = math.sqrt(sum(float((part.astype(float) ** 2).sum()) for part in parts))
+        norm = math.sqrt(float(sum((part.astype(float) ** 2).sum() for part in parts)))
         if norm > self.clip_norm:
             self.arena.gradients *= self.clip_norm / norm
 
