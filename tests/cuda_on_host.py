@@ -70,7 +70,7 @@ def library(dtype: str) -> ctypes.CDLL:
         source, built = Path(folder, "kernels.cpp"), Path(folder, "kernels.so")
         source.write_text(host_source(), "utf-8")
         element = {"float32": "float", "float64": "double"}[dtype]
-        command = [compiler, f"-DELEMENT={element}", "-std=c++14", "-O1", "-Wall", "-Werror", "-shared", "-fPIC"]
+        command = [compiler, f"-DELEMENT={element}", "-std=c++17", "-O1", "-Wall", "-Werror", "-shared", "-fPIC"]
         done = subprocess.run([*command, str(source), "-o", str(built)], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return ctypes.CDLL(str(built))
@@ -139,6 +139,11 @@ class DeviceModule:
             return to_device(result) if out is None else None
 
         return call
+
+    def broadcast_to(self, value, shape):
+        """NumPy's result cannot be written to; CuPy's can, and then every place that shows the value changes."""
+        view = np.broadcast_to(to_host(value), shape)
+        return to_device(np.lib.stride_tricks.as_strided(to_host(value), shape, view.strides))
 
     def asarray(self, value, dtype=None):
         return value if _fits(value, dtype) else to_device(np.array(_readable(value), dtype))

@@ -15,7 +15,7 @@ from mgwfbp.kernels import cuda_sources
 def module(family: str, dtype: str) -> Any:
     """The compiled source of a family for one element type, "float32" or "float64"."""
     element = {"float32": "float", "float64": "double"}[dtype]
-    return cupy.RawModule(code=cuda_sources.source(family), options=(f"-DELEMENT={element}", "--std=c++14"))
+    return cupy.RawModule(code=cuda_sources.source(family), options=(f"-DELEMENT={element}", "--std=c++17"))
 
 
 @cache
