@@ -37,7 +37,8 @@ def test_every_source_compiles_for_every_architecture(element, tmp_path):
     if nvcc is not None:
         (tmp_path / "kernels.cu").write_text(source, "utf-8")
         # One pass of the front end serves all: nothing in the sources asks for the architecture.
-        codes = ",".join(f"sm_{architecture}" for architecture in ARCHITECTURES)
+        chosen = ARCHITECTURES if element == "float" else (ARCHITECTURES[0], ARCHITECTURES[-1])
+        codes = ",".join(f"sm_{architecture}" for architecture in chosen)
         command = [nvcc, "-fatbin", f"-DELEMENT={element}", "-std=c++17", "-Werror=all-warnings"]
         done = subprocess.run(
             [
