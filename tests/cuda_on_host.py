@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from mgwfbp.kernels import cuda_sources
+from mgwfbp.kernels.cupy_set import CupySet
 
 SHIM = """
 #include <cmath>
@@ -163,3 +164,9 @@ def _readable(value):
 
 
 xp = DeviceModule()
+DEVICE = CupySet(xp, launch)
+TOLERANCE = {"float32": 2e-5, "float64": 1e-12}
+
+
+def random(dtype, *shape, seed=0):
+    return np.random.default_rng([seed, *shape]).normal(size=shape).astype(dtype)
