@@ -30,3 +30,9 @@ def kernels(request):
     if found.name != request.param:
         pytest.skip("the fast kernels cannot be loaded here")
     return found
+
+
+@pytest.fixture(params=["float32", "float64"])
+def dtype(request):
+    """Both element types, one after the other."""
+    return request.param

@@ -141,7 +141,7 @@ class Network:
         for sources, needed in zip(self.sources, computed, strict=True):
             for source in sources:
                 uses[source] += needed
-        values: dict[int, Array] = {0: images}
+        values: dict[int, Array] = {0: self.kernels.xp.asarray(images)}
         coming = len(self.learnable)
         for place, (layer, sources) in enumerate(zip(self.layers, self.sources, strict=True)):
             if layer.parameters:
@@ -165,16 +165,19 @@ class Network:
         step: Step,
         global_batch: int | None = None,
         before_layer: Callable[[int], None] | None = None,
-    ) -> tuple[float, int]:
+    ) -> tuple[Array, Array]:
         """(this rank's share of the mean loss over the global batch, the main head's number of right answers).
 
         `images` is (batch, *input shape) of the network's dtype, `labels` (batch,) of integers; `global_batch` is the
         number of samples on all ranks (this batch alone by default). In training the loss is the weighted sum of all
-        heads', in evaluation the main head's. `before_layer(i)` is called before `learnable[i]` reads its parameters:
-        i = …, 2, 1, 0, the mirror image of backward's `on_gradient`.
+        heads', in evaluation the main head's. Both results are arrays of no dimension: float() and int() of them wait
+        for the device, so take them after backward. `before_layer(i)` is called before `learnable[i]` reads its
+        parameters: i = …, 2, 1, 0, the mirror image of backward's `on_gradient`.
         """
+        labels = self.kernels.xp.asarray(labels)
         logits = self.logits(images, step, before_layer)
-        total, correct = 0.0, 0
+        total: Array = 0.0
+        correct: Array = 0
         for head, values in zip(self.heads[-len(logits) :], logits, strict=True):
             loss, correct = head.loss.loss(
                 values, labels, len(labels) if global_batch is None else global_batch, step.training
@@ -211,7 +214,7 @@ class Network:
                 if not self.needs_gradient[source]:
                     continue
                 own = len(sources) == 1 and not self.kernels.xp.may_share_memory(part, dy)
-                if source in gradients and own and getattr(part.flags, "writeable", True):
+                if source in gradients and own and 0 not in part.strides:  # 0: a view that shows one value many times
                     part += gradients[source]  # in place, as nobody else has it; Add hands one array to all its inputs
                 elif source in gradients:
                     part = part + gradients[source]

@@ -85,7 +85,7 @@ chrome://tracing or ui.perfetto.dev) and summary.json.
 @option("--stall-warn", default=DEFAULT.stall_warn, help="Seconds without progress until a rank says where it is.")
 @option("--stall-abort", default=DEFAULT.stall_abort, help="Seconds without progress until the job ends; 0: never.")
 @option("--threads", type=int, help="BLAS threads a rank.  [default: cores ÷ ranks on this machine]")
-@option("--kernels", metavar="SET", help="numpy or fast.  [default: fast where it is installed]")
+@option("--kernels", metavar="SET", help="numpy, fast or cupy.  [default: the fastest that works here]")
 def command(**options: Any) -> int:
     """Train MODEL on all ranks."""
     config = Config(**options)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
@@ -122,19 +122,29 @@ class Kernels(Protocol):
         """In place: v ← momentum·v + lr·(g + weight_decay·w); w ← w − v (Nesterov: the step momentum·v looks ahead)."""
 
 
-def kernel_set(name: str | None = None, *, quiet: bool = False) -> Kernels:
-    """The kernel set called `name`: numpy or fast; by default MGWFBP_KERNELS, else fast if it is installed.
+def kernel_set(name: str | None = None, *, quiet: bool = False, math: str = "fp32") -> Kernels:
+    """The kernel set called `name`: numpy, fast or cupy.
 
-    A fast set that was asked for or is installed but cannot be loaded is replaced by NumPy, and one line on stderr says
-    why (not with `quiet`). Raises UserError for an unknown name.
+    By default it is what MGWFBP_KERNELS names, else cupy where it is installed and finds a GPU, else fast where it is
+    installed, else numpy. `math` is cupy's: "fp32", or "tf32" for tensor cores. Where CuPy is installed and finds no
+    GPU, and where a fast set that was asked for or is installed cannot be loaded, one line on stderr says which set
+    stands in and why (not with `quiet`). Raises UserError for an unknown name, and for cupy without a GPU.
     """
+    wanted = name or os.environ.get("MGWFBP_KERNELS") or None
+    if wanted not in (None, "numpy", "fast", "cupy"):
+        raise unknown_name("kernel set", wanted, ["cupy", "fast", "numpy"])
+    say = (lambda text: None) if quiet else _say_once
+    if wanted == "cupy" or (wanted is None and _has_gpu(say)):
+        from mgwfbp.kernels import cupy_set
+
+        found = cupy_set.load(math)
+        if found.note:
+            say(f"mgwfbp: {found.note}")
+        return found
     from mgwfbp.kernels import numpy_set
     from mgwfbp.kernels.memory import keep_freed_memory
 
     keep_freed_memory()
-    wanted = name or os.environ.get("MGWFBP_KERNELS") or None
-    if wanted not in (None, "numpy", "fast"):
-        raise unknown_name("kernel set", wanted, ["fast", "numpy"])
     if wanted == "numpy" or (wanted is None and find_spec("numba") is None):
         return numpy_set
     try:
@@ -142,10 +152,21 @@ def kernel_set(name: str | None = None, *, quiet: bool = False) -> Kernels:
 
         fast_set.load()
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
-        if not quiet:
-            _say_once(f"mgwfbp: the fast kernels cannot be loaded ({error}); using NumPy, pip install 'mgwfbp[fast]'")
+        say(f"mgwfbp: the fast kernels cannot be loaded ({error}); using NumPy, pip install 'mgwfbp[fast]'")
         return numpy_set
     return fast_set
+
+
+def _has_gpu(say: Callable[[str], None]) -> bool:
+    """Whether the cupy set can be used; says why not where CuPy is installed. Imports CuPy only if it is."""
+    if find_spec("cupy") is None:
+        return False
+    from mgwfbp.kernels import cupy_set
+
+    reason = cupy_set.why_not()
+    if reason:
+        say(f"mgwfbp: {reason}; using the CPU")
+    return reason is None
 
 
 @cache

@@ -20,8 +20,8 @@ COLUMN_BYTES = 1 << 20
 def conv2d(x: Array, weight: Array, bias: Array | None, stride: Pair, pad: Pair, groups: int) -> Array:
     """Forward convolution; shapes as in `Kernels.conv2d`."""
     out = weight.shape[3]
-    y = np.empty((len(x), *_output_size(x.shape, weight.shape, stride, pad), out), x.dtype)
-    for g_in, g_out in _groups(weight.shape, groups):
+    y = np.empty((len(x), *output_size(x.shape, weight.shape, stride, pad), out), x.dtype)
+    for g_in, g_out in group_slices(weight.shape, groups):
         matrix = weight[..., g_out].reshape(-1, g_out.stop - g_out.start)
         for rows, columns in _im2col(x[..., g_in], weight.shape[:2], stride, pad):
             target = y[rows].reshape(-1, out)[:, g_out]
@@ -36,7 +36,7 @@ def conv2d(x: Array, weight: Array, bias: Array | None, stride: Pair, pad: Pair,
 
 def conv2d_weight_gradient(x: Array, dy: Array, out: Array, stride: Pair, pad: Pair, groups: int) -> None:
     """dW = Σ over chunks of columnsᵀ @ dy: the columns are made again, which costs less than keeping them."""
-    for g_in, g_out in _groups(out.shape, groups):
+    for g_in, g_out in group_slices(out.shape, groups):
         total = np.zeros((out.shape[0] * out.shape[1] * out.shape[2], g_out.stop - g_out.start), out.dtype)
         for rows, columns in _im2col(x[..., g_in], out.shape[:2], stride, pad):
             total += columns.T @ dy[rows].reshape(-1, dy.shape[3])[:, g_out]
@@ -49,18 +49,19 @@ def conv2d_input_gradient(
     """dX. At stride 1 it is a convolution of dy with the flipped, transposed weight; otherwise col2im."""
     kernel = weight.shape[:2]
     if stride == (1, 1) and pad[0] < kernel[0] and pad[1] < kernel[1]:
-        flipped = [weight[::-1, ::-1, :, g_out].swapaxes(2, 3) for _, g_out in _groups(weight.shape, groups)]
+        flipped = [weight[::-1, ::-1, :, g_out].swapaxes(2, 3) for _, g_out in group_slices(weight.shape, groups)]
         full = (kernel[0] - 1 - pad[0], kernel[1] - 1 - pad[1])
         return conv2d(dy, np.concatenate(flipped, axis=3), None, (1, 1), full, groups)
     return _col2im(dy, weight, x_shape, stride, pad, groups)
 
 
-def _output_size(x_shape: tuple[int, ...], w_shape: tuple[int, ...], stride: Pair, pad: Pair) -> Pair:
+def output_size(x_shape: tuple[int, ...], w_shape: tuple[int, ...], stride: Pair, pad: Pair) -> Pair:
+    """Height and width of the convolution's output."""
     height, width = (positions(x_shape[1 + i], w_shape[i], stride[i], pad[i]) for i in (0, 1))
     return height, width
 
 
-def _groups(w_shape: tuple[int, ...], groups: int) -> Iterator[tuple[slice, slice]]:
+def group_slices(w_shape: tuple[int, ...], groups: int) -> Iterator[tuple[slice, slice]]:
     """(input channels, output channels) of each group."""
     c, o = w_shape[2], w_shape[3] // groups
     return ((slice(g * c, (g + 1) * c), slice(g * o, (g + 1) * o)) for g in range(groups))
@@ -68,7 +69,7 @@ def _groups(w_shape: tuple[int, ...], groups: int) -> Iterator[tuple[slice, slic
 
 def _im2col(x: Array, kernel: Pair, stride: Pair, pad: Pair) -> Iterator[tuple[slice, Array]]:
     """For chunks of the batch: (which samples, their windows as rows of kernel height · kernel width · channels)."""
-    height, width = _output_size(x.shape, kernel, stride, pad)
+    height, width = output_size(x.shape, kernel, stride, pad)
     window = kernel[0] * kernel[1] * x.shape[3]
     if kernel == (1, 1) and pad == (0, 0):  # the windows are the pixels themselves
         yield slice(None), np.ascontiguousarray(x[:, :: stride[0], :: stride[1]]).reshape(-1, window)
@@ -92,7 +93,7 @@ def _col2im(dy: Array, weight: Array, x_shape: tuple[int, ...], stride: Pair, pa
     dx = np.zeros((x_shape[0], *padded_shape, x_shape[3]), dy.dtype)
     window = kh * kw * weight.shape[2]
     chunk = max(1, COLUMN_BYTES // max(1, height * width * window * dy.itemsize))
-    for g_in, g_out in _groups(weight.shape, groups):
+    for g_in, g_out in group_slices(weight.shape, groups):
         matrix = weight[..., g_out].reshape(window, -1).T
         for start in range(0, len(dy), chunk):
             rows = slice(start, min(start + chunk, len(dy)))

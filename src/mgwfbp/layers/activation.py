@@ -109,7 +109,8 @@ class Dropout(Layer):
         if not step.training or self.rate == 0:
             self.mask = None
             return x
-        self.mask = self.kernels.xp.asarray(self._draw(x.shape, step) * x.dtype.type(1 / (1 - self.rate)))
+        # To a GPU go the truth values, a quarter of the bytes of the products.
+        self.mask = self.kernels.xp.asarray(self._draw(x.shape, step)) * x.dtype.type(1 / (1 - self.rate))
         return x * self.mask
 
     def _draw(self, shape: Shape, step: Step) -> np.ndarray:

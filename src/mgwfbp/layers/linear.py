@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from mgwfbp.kernels import Array
 from mgwfbp.layers.initial import constant, he_normal
 from mgwfbp.layers.layer import Initial, Layer, Shape, Step, Tensor
@@ -46,7 +44,7 @@ class Linear(Layer):
     def backward_parameters(self, dy: Array) -> None:
         """dW = xᵀ·dy, db = Σ over the batch of dy."""
         self.kernels.matmul(self.x.T, dy, self.d_weight)
-        np.sum(dy, axis=0, out=self.d_bias)
+        self.kernels.xp.sum(dy, axis=0, out=self.d_bias)
 
     def backward_input(self, dy: Array) -> Array:
         """dx = dy·Wᵀ."""

@@ -27,19 +27,20 @@ class SoftmaxCrossEntropy(Layer):
         self.need(len(shape) == 1, "an input of (classes,)", shape)
         return ()
 
-    def loss(self, logits: Array, labels: Array, global_batch: int, training: bool = True) -> tuple[float, int]:
+    def loss(self, logits: Array, labels: Array, global_batch: int, training: bool = True) -> tuple[Array, Array]:
         """(this rank's share of the mean loss, how many of its samples have their label on top).
 
-        `logits` is (batch, classes), `labels` (batch,) of integers below classes. Only training is smoothed.
+        `logits` is (batch, classes), `labels` (batch,) of integers below classes. Only training is smoothed. Both
+        results are arrays of no dimension, so that a GPU need not be waited for: float() and int() wait.
         """
         losses, self.probabilities = self.kernels.softmax_cross_entropy(logits, labels)
         self.labels, self.global_batch = labels, global_batch
-        total = float(losses.sum())
+        total = losses.sum(dtype=float)
         if self.smoothing and training:
             # −log p of class c is the label's plus (logit of the label − logit of c): on average over the classes
             picked = logits[self.kernels.xp.arange(len(labels)), labels]
-            total += self.smoothing * float((picked - logits.mean(axis=1)).sum())
-        return total / global_batch, int((logits.argmax(axis=1) == labels).sum())
+            total = total + self.smoothing * (picked - logits.mean(axis=1)).sum(dtype=float)
+        return total / global_batch, (logits.argmax(axis=1) == labels).sum()
 
     def gradient(self) -> Array:
         """dL/dlogits = (softmax(x) − target) / global batch."""

@@ -81,6 +81,7 @@ class AvgPool2d(_Pool2d):
         out = super().connect(*shapes)
         counts = np.outer(*(self._counts(shapes[0][axis], axis) for axis in (0, 1)))
         self.shares = (1.0 / counts)[..., None]
+        self.share: Array = None
         return out
 
     def _counts(self, size: int, axis: int) -> np.ndarray:
@@ -93,7 +94,8 @@ class AvgPool2d(_Pool2d):
     def forward(self, x: Array, step: Step) -> Array:
         """The mean of each window."""
         self.x_shape = x.shape
-        self.share = self.kernels.xp.asarray(self.shares, x.dtype)
+        if self.share is None or self.share.dtype != x.dtype:
+            self.share = self.kernels.xp.asarray(self.shares, x.dtype)
         return self.kernels.average_pool(x, self.kernel, self.stride, self.pad, self.share)
 
     def backward_input(self, dy: Array) -> Array:

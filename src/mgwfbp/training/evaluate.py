@@ -35,7 +35,8 @@ def evaluate(
         images = data.normalised(images, network.arena.parameters.dtype)
         mean_loss, chunk_correct = network.forward(images, labels, Step(training=False))
         beat()
-        loss, correct, count = loss + mean_loss * len(labels), correct + chunk_correct, count + len(labels)
+        loss, correct = loss + float(mean_loss) * len(labels), correct + int(chunk_correct)
+        count += len(labels)
     loss, correct_all, samples = world.sum([loss, correct, count])
     if not samples:
         raise SharedError(f"data set {data.name}: no image of the validation part can be decoded")

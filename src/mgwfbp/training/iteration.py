@@ -135,7 +135,7 @@ def run_iteration(
         flight.leave(schedule)
     update_ns = sum(end - began for began, end in done.updates)
     times = IterationTimes(start, forward_end, ready, backward_end, clock(), update_ns, forward)
-    return Iteration(loss, correct, times, *done)
+    return Iteration(float(loss), int(correct), times, *done)
 
 
 class Updates(NamedTuple):

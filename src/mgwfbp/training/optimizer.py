@@ -79,7 +79,7 @@ class SGD:
         if self.clip_norm is None:
             return
         parts = self.arena.layer_slices if self.kept is None else own
-        squares = sum(float((self.arena.gradients[part].astype(float) ** 2).sum()) for part in parts)
+        squares = float(sum((self.arena.gradients[part].astype(float) ** 2).sum() for part in parts))
         if self.kept is not None and self.world is not None:
             (squares,) = self.world.sum([squares])
         norm = math.sqrt(squares)

@@ -1,0 +1,267 @@
+"""The GPU kernel set: CuPy arrays, our CUDA kernels, cuBLAS for products, and cuDNN for convolutions where it is found.
+
+Nothing here waits for the device: every primitive is put into CuPy's current stream and returns. Results do not depend
+on the order of threads, so a run can be repeated bit by bit on the same card. This file imports no CuPy until `load`;
+the tests run the same code on NumPy arrays with the kernels compiled for the host.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+from mgwfbp.errors import UserError
+from mgwfbp.kernels import Array, Pair
+from mgwfbp.kernels.gemm_conv import GemmConvolutions, Launch
+
+SUM_ROWS = 256  # rows that one thread adds up in float32: with more, gradients were off by 7e-3
+MANY_THREADS = 1 << 17  # enough to fill a large card
+FEW_LANES = 64  # partial sums that one thread adds up in float64
+MATHS = ("fp32", "tf32")
+
+
+class CupySet:
+    """Implements `Kernels` for arrays of the module `xp`, with kernels started by `launch`.
+
+    `convolutions` has the three convolution primitives; by default they are matrix products. `note` is what the user
+    should know about this set, if anything.
+    """
+
+    name = "cupy"
+
+    def __init__(
+        self, xp: Any, launch: Launch, convolutions: Any = None, math: str = "fp32", note: str | None = None
+    ) -> None:
+        self.xp, self.launch, self.math, self.note = xp, launch, math, note
+        convolutions = convolutions or GemmConvolutions(xp, launch)
+        self.conv2d = convolutions.conv2d
+        self.conv2d_weight_gradient = convolutions.conv2d_weight_gradient
+        self.conv2d_input_gradient = convolutions.conv2d_input_gradient
+
+    def _whole(self, *arrays: Array) -> list[Array]:
+        """The arrays, copied where they are not contiguous."""
+        return [self.xp.ascontiguousarray(array) for array in arrays]
+
+    def matmul(self, a: Array, b: Array, out: Array | None = None) -> Array:
+        """As `Kernels.matmul`, by cuBLAS."""
+        return self.xp.matmul(a, b, out=out)
+
+    # Passes over elements
+
+    def relu(self, x: Array) -> Array:
+        """As `Kernels.relu`."""
+        (x,) = self._whole(x)
+        y = self.xp.empty(x.shape, x.dtype)
+        self.launch("relu", x.dtype, x.size, x, y, x.size)
+        return y
+
+    def relu_gradient(self, y: Array, dy: Array) -> Array:
+        """As `Kernels.relu_gradient`."""
+        y, dy = self._whole(y, dy)
+        dx = self.xp.empty(dy.shape, dy.dtype)
+        self.launch("relu_gradient", dy.dtype, dy.size, y, dy, dx, dy.size)
+        return dx
+
+    def add(self, a: Array, b: Array, relu: bool) -> Array:
+        """As `Kernels.add`."""
+        a, b = self._whole(a, b)
+        y = self.xp.empty(a.shape, a.dtype)
+        self.launch("add", a.dtype, a.size, a, b, y, relu, a.size)
+        return y
+
+    def sgd_update(
+        self, w: Array, g: Array, v: Array, lr: float, momentum: float, weight_decay: float, nesterov: bool
+    ) -> None:
+        """As `Kernels.sgd_update`; the arrays are contiguous."""
+        self.launch("sgd_update", w.dtype, w.size, w, g, v, lr, momentum, weight_decay, nesterov, w.size)
+
+    def softmax_cross_entropy(self, logits: Array, labels: Array) -> tuple[Array, Array]:
+        """As `Kernels.softmax_cross_entropy`. A label that is no class makes its row's loss NaN."""
+        (logits,) = self._whole(logits)
+        rows, classes = logits.shape
+        losses, probabilities = (self.xp.empty(shape, logits.dtype) for shape in (rows, logits.shape))
+        labels = self.xp.ascontiguousarray(labels, self.xp.int64)
+        self.launch("softmax_cross_entropy", logits.dtype, rows, logits, labels, losses, probabilities, classes, rows)
+        return losses, probabilities
+
+    # Pooling and LRN
+
+    def _windows(
+        self, kernel: str, *arrays: Array, x: tuple[int, ...], y: Pair, over_x: bool, window: tuple[int, ...]
+    ) -> None:
+        """Start a pooling kernel, one thread an element of x or of y; `window` is kernel, stride and pad."""
+        n, height, width, channels = x
+        rows, length = (n * height, width * channels) if over_x else (n * y[0], y[1] * channels)
+        self.launch(kernel, arrays[1].dtype, length, *arrays, n, height, width, channels, *y, *window, rows=rows)
+
+    def max_pool(self, x: Array, kernel: Pair, stride: Pair, pad: Pair, size: Pair) -> Array:
+        """As `Kernels.max_pool`."""
+        (x,) = self._whole(x)
+        y = self.xp.empty((len(x), *size, x.shape[3]), x.dtype)
+        self._windows("max_pool", x, y, x=x.shape, y=size, over_x=False, window=(*kernel, *stride, *pad))
+        return y
+
+    def max_pool_gradient(self, x: Array, y: Array, dy: Array, kernel: Pair, stride: Pair, pad: Pair) -> Array:
+        """As `Kernels.max_pool_gradient`: first where each window's largest value lies, then who is meant."""
+        x, y, dy = self._whole(x, y, dy)
+        window, places, dx = (*kernel, *stride, *pad), self.xp.empty(y.shape, self.xp.int32), self.xp.empty_like(x)
+        self._windows("max_pool_places", x, y, places, x=x.shape, y=y.shape[1:3], over_x=False, window=window)
+        self._windows("max_pool_gradient", places, dy, dx, x=x.shape, y=y.shape[1:3], over_x=True, window=window)
+        return dx
+
+    def average_pool(self, x: Array, kernel: Pair, stride: Pair, pad: Pair, share: Array) -> Array:
+        """As `Kernels.average_pool`."""
+        (x,) = self._whole(x)
+        size, window = share.shape[:2], (*kernel, *stride, *pad)
+        y = self.xp.empty((len(x), *size, x.shape[3]), x.dtype)
+        self._windows("average_pool", x, share, y, x=x.shape, y=size, over_x=False, window=window)
+        return y
+
+    def average_pool_gradient(
+        self, dy: Array, x_shape: tuple[int, ...], kernel: Pair, stride: Pair, pad: Pair, share: Array
+    ) -> Array:
+        """As `Kernels.average_pool_gradient`."""
+        (dy,) = self._whole(dy)
+        size, window, dx = share.shape[:2], (*kernel, *stride, *pad), self.xp.empty(x_shape, dy.dtype)
+        self._windows("average_pool_gradient", dy, share, dx, x=x_shape, y=size, over_x=True, window=window)
+        return dx
+
+    def lrn(self, x: Array, size: int, alpha: float, beta: float, k: float) -> tuple[Array, Array]:
+        """As `Kernels.lrn`."""
+        (x,) = self._whole(x)
+        y, scale, step = self.xp.empty_like(x), self.xp.empty_like(x), self._step(x)
+        numbers = (size // 2, alpha / size, beta, k, x.shape[-1], x.size, step)
+        self.launch("lrn", x.dtype, step, x, y, scale, *numbers)
+        return y, scale
+
+    def lrn_gradient(self, x: Array, y: Array, scale: Array, dy: Array, size: int, alpha: float, beta: float) -> Array:
+        """As `Kernels.lrn_gradient`."""
+        x, y, scale, dy = self._whole(x, y, scale, dy)
+        dx, step = self.xp.empty_like(x), self._step(x)
+        numbers = (size // 2, 2 * alpha * beta / size, beta, x.shape[-1], x.size, step)
+        self.launch("lrn_gradient", x.dtype, step, x, y, scale, dy, dx, *numbers)
+        return dx
+
+    # Per-channel work: a thread keeps its channel and goes on by `step` elements, a multiple of the channels (norm.cu)
+
+    def _step(self, x: Array, most_rows: int | None = None) -> int:
+        """Elements from one of a thread's to its next: enough threads to fill the card, of at most `most_rows` each."""
+        channels = x.shape[-1]
+        rows = x.size // channels
+        lanes = max(-(-MANY_THREADS // channels), -(-rows // most_rows) if most_rows else 1)
+        return max(1, min(rows, lanes)) * channels
+
+    def _lanes(self, kernel: str, planes: int, *arrays: Array, numbers: tuple[int, ...] = ()) -> Array:
+        """Partial sums by `kernel`, added up until FEW_LANES or fewer are left: float64 (lanes, planes, channels)."""
+        x = arrays[0]
+        step, channels = self._step(x, SUM_ROWS), x.shape[-1]
+        lanes, width = step // channels, planes * channels
+        sums = self.xp.empty((lanes, planes, channels), self.xp.float64)
+        self.launch(kernel, x.dtype, step, *arrays, sums, *numbers, x.size, step)
+        while lanes > FEW_LANES:
+            before, lanes = sums, -(-lanes // FEW_LANES)
+            sums = self.xp.empty((lanes, planes, channels), self.xp.float64)
+            self.launch("add_lanes", x.dtype, sums.size, before, sums, before.size, lanes * width)
+        return sums
+
+    def _last_sums(self, sums: Array, dtype: Any) -> Array:
+        """The lanes' sums as (planes, channels) of `dtype`."""
+        total = self.xp.empty(sums.shape[1:], dtype)
+        self.launch("last_sums", dtype, total.size, sums, total, sums.size, total.size)
+        return total
+
+    def channel_sums(self, x: Array) -> Array:
+        """As `Kernels.channel_sums`."""
+        (x,) = self._whole(x)
+        if not x.size:
+            return self.xp.zeros(x.shape[-1], x.dtype)
+        return self._last_sums(self._lanes("channel_sums", 1, x), x.dtype)[0]
+
+    def channel_moments(self, x: Array) -> tuple[Array, Array]:
+        """As `Kernels.channel_moments`, in one pass over x."""
+        (x,) = self._whole(x)
+        channels = x.shape[-1]
+        sums = self._lanes("channel_moments", 2, x, numbers=(channels,))
+        mean, variance = self.xp.empty(channels, x.dtype), self.xp.empty(channels, x.dtype)
+        rows = x.size // channels
+        self.launch("last_moments", x.dtype, channels, sums, mean, variance, channels, sums.size, rows)
+        return mean, variance
+
+    def batch_norm(
+        self, x: Array, mean: Array, inverse_std: Array, gamma: Array, beta: Array, more: Array | None, relu: bool
+    ) -> Array:
+        """As `Kernels.batch_norm`."""
+        (x,) = self._whole(x)
+        more = None if more is None else self.xp.ascontiguousarray(more)
+        y, step = self.xp.empty_like(x), self._step(x)
+        arrays = (x, mean, inverse_std, gamma, beta, more, y)
+        self.launch("batch_norm", x.dtype, step, *arrays, relu, x.shape[-1], x.size, step)
+        return y
+
+    def batch_norm_sums(
+        self, x: Array, y: Array, dy: Array, mean: Array, inverse_std: Array, relu: bool
+    ) -> tuple[Array, Array]:
+        """As `Kernels.batch_norm_sums`."""
+        x, y, dy = self._whole(x, y, dy)
+        lanes = self._lanes("batch_norm_sums", 2, x, y, dy, mean, inverse_std, numbers=(relu, x.shape[-1]))
+        sums = self._last_sums(lanes, x.dtype)
+        return sums[0], sums[1]
+
+    def batch_norm_gradient(
+        self,
+        x: Array,
+        y: Array,
+        dy: Array,
+        mean: Array,
+        inverse_std: Array,
+        scale: Array,
+        mean_dy: Array,
+        mean_dy_x: Array,
+        relu: bool,
+    ) -> Array:
+        """As `Kernels.batch_norm_gradient`."""
+        x, y, dy = self._whole(x, y, dy)
+        dx, step = self.xp.empty_like(x), self._step(x)
+        arrays = (x, y, dy, mean, inverse_std, scale, mean_dy, mean_dy_x, dx)
+        self.launch("batch_norm_gradient", x.dtype, step, *arrays, relu, x.shape[-1], x.size, step)
+        return dx
+
+
+def why_not() -> str | None:
+    """Why this set cannot be used here, in a few words; None if it can. Imports CuPy, if it is installed."""
+    if find_spec("cupy") is None:
+        return "CuPy is not installed"
+    try:
+        import cupy
+
+        return None if cupy.is_available() else "CuPy finds no GPU or no driver"
+    except Exception as error:  # a broken installation says so in many ways
+        return f"CuPy cannot be used: {str(error).strip().splitlines()[0] if str(error).strip() else error!r}"
+
+
+@cache
+def load(math: str = "fp32") -> CupySet:
+    """The set on the current device. `math` is "fp32", or "tf32": products and convolutions on tensor cores, their
+    inputs rounded to 10 bits. Without cuDNN the set's `note` says so. Raises UserError if there is no GPU.
+    """
+    if math not in MATHS:
+        raise UserError(f"unknown math {math!r}: known are {', '.join(MATHS)}")
+    reason = why_not()
+    if reason:
+        raise UserError(f"kernel set cupy: {reason}; run on a GPU node with 'mgwfbp[cuda13]' installed, or use fast")
+    os.environ["CUPY_TF32"] = str(int(math == "tf32"))  # CuPy reads it before its first product
+    import cupy
+
+    from mgwfbp.kernels.cupy_launch import launch
+
+    products = GemmConvolutions(cupy, launch)
+    try:
+        from mgwfbp.kernels import cudnn
+
+        plan = cudnn.Device().plan
+    except Exception as error:  # not installed, not loadable, of another version: cuBLAS alone will do
+        note = f"cuDNN cannot be used ({error}); convolutions are im2col and products by cuBLAS"
+        return CupySet(cupy, launch, products, math, note)
+    return CupySet(cupy, launch, cudnn.CudnnConvolutions(cupy, launch, plan, products, math), math)

@@ -1,0 +1,172 @@
+"""A GPU that is not there: our CUDA kernels compiled for the host, and arrays that behave like CuPy's.
+
+The kernels' own source is compiled with g++; thread and block indices become variables that loops set. The arrays are
+NumPy's, but like CuPy's they refuse host arrays in an operation, and unlike CuPy's they refuse to be read: what would
+wait for the device inside of an iteration is an error here. So the kernel set and the layers run as they are.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mgwfbp.kernels import cuda_sources
+from mgwfbp.kernels.cupy_set import CupySet
+
+SHIM = """
+#include <cmath>
+using namespace std;
+#define __global__
+#define __device__
+struct Dimensions { unsigned x, y, z; };
+static Dimensions threadIdx, blockIdx, blockDim, gridDim;
+"""
+# Threads may run in any order, so a test can ask for the last one first.
+RUNNER = """
+extern "C" void run_{name}(unsigned blocks_x, unsigned blocks_y, unsigned threads, int last_first, {declared}) {{
+    gridDim = {{blocks_x, blocks_y, 1}};
+    blockDim = {{threads, 1, 1}};
+    for (unsigned by = 0; by < blocks_y; by++)
+        for (unsigned bx = 0; bx < blocks_x; bx++)
+            for (unsigned tx = 0; tx < threads; tx++) {{
+                blockIdx.y = last_first ? blocks_y - 1 - by : by;
+                blockIdx.x = last_first ? blocks_x - 1 - bx : bx;
+                threadIdx.x = last_first ? threads - 1 - tx : tx;
+                {name}({passed});
+            }}
+}}
+"""
+C_TYPES = {
+    np.int32: ctypes.c_int,
+    np.int64: ctypes.c_longlong,
+    np.float32: ctypes.c_float,
+    np.float64: ctypes.c_double,
+    np.uintp: ctypes.c_void_p,
+}
+last_first = False  # a test sets it
+
+
+def host_source() -> str:
+    parts = [SHIM, *(cuda_sources.source(family) for family in cuda_sources.FAMILIES)]
+    for name, kernel in cuda_sources.declarations().items():
+        declared = ", ".join(f"{p.type} {'*' if p.pointer else ''}{p.name}" for p in kernel.parameters)
+        parts.append(RUNNER.format(name=name, declared=declared, passed=", ".join(p.name for p in kernel.parameters)))
+    return "\n".join(parts)
+
+
+@cache
+def library(dtype: str) -> ctypes.CDLL:
+    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")
+    if compiler is None:
+        pytest.skip("no C++ compiler (g++) to compile the CUDA kernels for the host")
+    with tempfile.TemporaryDirectory() as folder:
+        source, built = Path(folder, "kernels.cpp"), Path(folder, "kernels.so")
+        source.write_text(host_source(), "utf-8")
+        element = {"float32": "float", "float64": "double"}[dtype]
+        command = [compiler, f"-DELEMENT={element}", "-std=c++17", "-O1", "-Wall", "-Werror", "-shared", "-fPIC"]
+        done = subprocess.run([*command, str(source), "-o", str(built)], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return ctypes.CDLL(str(built))
+
+
+def launch(kernel, dtype, width, *arguments, rows=1):
+    """As cupy_launch.launch, with the same checks and the same grid, but it returns when the kernel has run."""
+    assert all(isinstance(a, DeviceArray | int | float | np.generic | None) for a in arguments), (kernel, arguments)
+    passed = [
+        ctypes.c_void_p(value.ctypes.data) if isinstance(value, np.ndarray) else C_TYPES[type(value)](value.item())
+        for value in cuda_sources.checked(kernel, dtype, arguments)
+    ]
+    blocks = [ctypes.c_uint(size) for size in (*cuda_sources.grid(width, rows), cuda_sources.THREADS)]
+    getattr(library(np.dtype(dtype).name), f"run_{kernel}")(*blocks, ctypes.c_int(last_first), *passed)
+
+
+class DeviceArray(np.ndarray):
+    """An array that only the device may read."""
+
+    def _refuse(self, *_):
+        raise AssertionError("an array of the device is read by the host")
+
+    __float__ = __int__ = __bool__ = __index__ = __iter__ = item = tolist = _refuse
+
+    def __array_ufunc__(self, ufunc, method, *inputs, out=None, **options):
+        if out is not None:
+            options["out"] = tuple(to_host(array) for array in out)
+        result = getattr(ufunc, method)(*(to_host(value) for value in inputs), **options)
+        return out[0] if out is not None else to_device(result)
+
+    def __array_function__(self, function, types, arguments, options):
+        raise AssertionError(f"numpy.{function.__name__} of a device array; use the kernel set's xp")
+
+    def __setitem__(self, key, value):
+        super().__setitem__(key, to_host(value))
+
+
+def to_host(value):
+    """The plain NumPy array behind a device array; what is no array stays. A host array is what CuPy refuses, too."""
+    if isinstance(value, DeviceArray):
+        return value.view(np.ndarray)
+    if isinstance(value, list | tuple):
+        return type(value)(to_host(part) for part in value)
+    if isinstance(value, np.ndarray) and value.ndim:
+        raise TypeError("Unsupported type <class 'numpy.ndarray'>")
+    return value
+
+
+def to_device(value):
+    """A device array of an array or NumPy scalar; what is neither stays."""
+    return np.asarray(value).view(DeviceArray) if isinstance(value, np.ndarray | np.generic) else value
+
+
+class DeviceModule:
+    """NumPy's functions, for device arrays only; asarray and ascontiguousarray copy host arrays to the device."""
+
+    def __getattr__(self, name):
+        function = getattr(np, name)
+        if isinstance(function, type) or not callable(function):
+            return function
+
+        def call(*arguments, **options):
+            options = {key: to_host(value) for key, value in options.items()}
+            out = options.get("out")
+            result = function(*(to_host(value) for value in arguments), **options)
+            return to_device(result) if out is None else None
+
+        return call
+
+    def broadcast_to(self, value, shape):
+        """NumPy's result cannot be written to; CuPy's can, and then every place that shows the value changes."""
+        view = np.broadcast_to(to_host(value), shape)
+        return to_device(np.lib.stride_tricks.as_strided(to_host(value), shape, view.strides))
+
+    def asarray(self, value, dtype=None):
+        return value if _fits(value, dtype) else to_device(np.array(_readable(value), dtype))
+
+    def ascontiguousarray(self, value, dtype=None):
+        if _fits(value, dtype) and value.flags.c_contiguous:
+            return value
+        return to_device(np.array(_readable(value), dtype, order="C"))
+
+
+def _fits(value, dtype):
+    return isinstance(value, DeviceArray) and (dtype is None or value.dtype == dtype)
+
+
+def _readable(value):
+    return value.view(np.ndarray) if isinstance(value, DeviceArray) else value
+
+
+xp = DeviceModule()
+DEVICE = CupySet(xp, launch)
+TOLERANCE = {"float32": 2e-5, "float64": 1e-12}
+
+
+def random(dtype, *shape, seed=0):
+    return np.random.default_rng([seed, *shape]).normal(size=shape).astype(dtype)
