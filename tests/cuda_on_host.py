@@ -77,15 +77,21 @@ def library(dtype: str) -> ctypes.CDLL:
         return ctypes.CDLL(str(built))
 
 
+def run(kernel, dtype, blocks, threads, arguments):
+    """Run a kernel's whole grid; `arguments` as `cuda_sources.checked` gives them."""
+    passed = [
+        ctypes.c_void_p(value.ctypes.data) if isinstance(value, np.ndarray) else C_TYPES[type(value)](value.item())
+        for value in arguments
+    ]
+    sizes = (ctypes.c_uint(size) for size in (*blocks, threads))
+    getattr(library(np.dtype(dtype).name), f"run_{kernel}")(*sizes, ctypes.c_int(last_first), *passed)
+
+
 def launch(kernel, dtype, width, *arguments, rows=1):
     """As cupy_launch.launch, with the same checks and the same grid, but it returns when the kernel has run."""
     assert all(isinstance(a, DeviceArray | int | float | np.generic | None) for a in arguments), (kernel, arguments)
-    passed = [
-        ctypes.c_void_p(value.ctypes.data) if isinstance(value, np.ndarray) else C_TYPES[type(value)](value.item())
-        for value in cuda_sources.checked(kernel, dtype, arguments)
-    ]
-    blocks = [ctypes.c_uint(size) for size in (*cuda_sources.grid(width, rows), cuda_sources.THREADS)]
-    getattr(library(np.dtype(dtype).name), f"run_{kernel}")(*blocks, ctypes.c_int(last_first), *passed)
+    checked = cuda_sources.checked(kernel, dtype, arguments)
+    run(kernel, dtype, cuda_sources.grid(width, rows), cuda_sources.THREADS, checked)
 
 
 class DeviceArray(np.ndarray):
@@ -170,3 +176,23 @@ TOLERANCE = {"float32": 2e-5, "float64": 1e-12}
 
 def random(dtype, *shape, seed=0):
     return np.random.default_rng([seed, *shape]).normal(size=shape).astype(dtype)
+
+
+class RawModule:
+    """CuPy's, as far as cupy_launch uses it: the functions of a source, which run on the host."""
+
+    def __init__(self, code, options):
+        assert code in {cuda_sources.source(family) for family in cuda_sources.FAMILIES}
+        self.dtype = {"-DELEMENT=float": "float32", "-DELEMENT=double": "float64"}[options[0]]
+
+    def get_function(self, kernel):
+        return lambda blocks, threads, arguments: run(kernel, self.dtype, blocks, *threads, arguments)
+
+
+class Cupy(DeviceModule):
+    """A module to put in the place of CuPy, with a GPU."""
+
+    RawModule = RawModule
+
+    def is_available(self):
+        return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from mgwfbp.layers import LRN, AvgPool2d, Conv2d, Dropout, Flatten, GlobalAvgPoo
 from mgwfbp.models import build
 from mgwfbp.network import Network
 from mgwfbp.training.optimizer import SGD
-from tests.cuda_on_host import DEVICE, TOLERANCE, random, to_device, to_host
+from tests.cuda_on_host import DEVICE, TOLERANCE, Cupy, random, to_device, to_host
 from tests.test_cudnn import with_cudnn
 from tests.test_layers import CASES
 from tests.torch_reference import distance
@@ -130,13 +131,30 @@ def test_a_view_that_shows_one_value_many_times_is_not_added_to_in_place():
     assert distance(gradients[1], gradients[0]) < 1e-12
 
 
-def fake_cupy(monkeypatch, available):
-    """CuPy as it is on a machine without a driver."""
-    for module in ("mgwfbp.kernels", "mgwfbp.kernels.cupy_set"):  # and no numba, which takes a second to load
-        monkeypatch.setattr(f"{module}.find_spec", lambda name: object() if name == "cupy" else None)
-    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(is_available=available))
+def put_in_cupys_place(monkeypatch, module):
+    """Let `import cupy` give `module`."""
+    for place in ("mgwfbp.kernels", "mgwfbp.kernels.cupy_set"):  # and no numba, which takes a second to load
+        monkeypatch.setattr(f"{place}.find_spec", lambda name: object() if name == "cupy" else None)
+    monkeypatch.setitem(sys.modules, "cupy", module)
+    monkeypatch.setitem(sys.modules, "cudnn", None)  # an ImportError
+    monkeypatch.setitem(sys.modules, "mgwfbp.kernels.cupy_launch", None)  # what the test imports goes with the test
+    del sys.modules["mgwfbp.kernels.cupy_launch"]
+    monkeypatch.setenv("CUPY_TF32", "1")
     monkeypatch.setattr("mgwfbp.kernels._say_once", lambda text: sys.stderr.write(text + "\n"))
     monkeypatch.delenv("MGWFBP_KERNELS", raising=False)
+    cupy_set.load.cache_clear()
+
+
+def test_where_there_is_a_gpu_the_set_is_loaded_and_a_net_trains(monkeypatch, capsys):
+    """All the way from the choice of the set to CuPy's RawModule, which alone is a stand-in."""
+    put_in_cupys_place(monkeypatch, Cupy())
+    found = kernel_set()
+    cupy_set.load.cache_clear()
+    assert found.name == "cupy"
+    assert capsys.readouterr().err.startswith("mgwfbp: cuDNN cannot be used (")
+    assert os.environ["CUPY_TF32"] == "0"
+    theirs, ours = (train(NETS["lenet"](), kernels, "float32", 1) for kernels in (numpy_set, found))
+    assert ours[0] == pytest.approx(theirs[0], rel=1e-3)
 
 
 def no_driver():
@@ -147,7 +165,7 @@ def no_driver():
     ("available", "says"), [(lambda: False, "no GPU or no driver"), (no_driver, "InsufficientDri")]
 )
 def test_without_a_gpu_the_cpu_is_used_and_one_line_says_so(monkeypatch, capsys, available, says):
-    fake_cupy(monkeypatch, available)
+    put_in_cupys_place(monkeypatch, SimpleNamespace(is_available=available))
     assert kernel_set(quiet=True).name == "numpy"
     assert capsys.readouterr().err == ""
     assert kernel_set().name == "numpy"

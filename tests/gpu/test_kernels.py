@@ -34,7 +34,8 @@ def compare(gpu, name, *arguments):
     pairs = zip(ours, theirs, strict=True) if isinstance(theirs, tuple) else [(ours, theirs)]
     for one, other in pairs:
         assert (one.shape, one.dtype) == (other.shape, other.dtype)
-        assert distance(one.get(), other) < TOLERANCE[other.dtype.name] * (5 if "norm" in name else 1), name
+        factor = 5 if "norm" in name or "conv" in name else 1  # cuDNN may take Winograd's way
+        assert distance(one.get(), other) < TOLERANCE[other.dtype.name] * factor, name
     return theirs
 
 
@@ -109,7 +110,7 @@ def test_convolutions(gpu, shape, kernel, out, stride, pad, groups, dtype):
     numpy_set.conv2d_weight_gradient(x, dy, dw, *way)
     ours = gpu.xp.empty(weight.shape, dtype)
     gpu.conv2d_weight_gradient(gpu.xp.asarray(x), gpu.xp.asarray(dy), ours, *way)
-    assert distance(ours.get(), dw) < TOLERANCE[dtype]
+    assert distance(ours.get(), dw) < TOLERANCE[dtype] * 5
 
 
 def losses_of(kernels, name, shape, iterations=20):

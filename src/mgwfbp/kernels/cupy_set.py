@@ -243,8 +243,10 @@ def why_not() -> str | None:
 
 @cache
 def load(math: str = "fp32") -> CupySet:
-    """The set on the current device. `math` is "fp32", or "tf32": products and convolutions on tensor cores, their
-    inputs rounded to 10 bits. Without cuDNN the set's `note` says so. Raises UserError if there is no GPU.
+    """The set on CuPy's current device, so choose the device before; one `math` a process.
+
+    `math` is "fp32", or "tf32": products and convolutions on tensor cores, their inputs rounded to 10 bits. Without
+    cuDNN the set's `note` says so. Raises UserError if there is no GPU.
     """
     if math not in MATHS:
         raise UserError(f"unknown math {math!r}: known are {', '.join(MATHS)}")
