@@ -46,15 +46,16 @@ def measure_all_reduce(
     with world.together():
         transport = transport or HostTransport(world.comm)
         try:
-            memory = np.ones(sizes[-1] // 4, np.float32)
+            memory = transport.xp.ones(sizes[-1] // 4, np.float32)
         except (MemoryError, ValueError):
             raise UserError(f"no memory for a message of {sizes[-1]:,} bytes; choose a smaller largest one") from None
 
-    def measured(call: Callable[[np.ndarray], None]) -> list[float]:
+    def measured(call: Callable[[Any], None]) -> list[float]:
         times = []
         for size in sizes:
             buffer = memory[: size // 4]
             buffer[...] = 0
+            transport.wait_for(transport.mark())
             once = _time(world, call, buffer)
             # All ranks must repeat equally often, so rank 0's clock decides.
             repeats = world.comm.bcast(int(np.clip(seconds_a_size / max(once, 1e-7), 5, most_repeats)), root=0)

@@ -24,7 +24,7 @@ import threading
 import time
 from collections.abc import Iterator
 from queue import SimpleQueue
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from mgwfbp.arena import Arena
 from mgwfbp.comm.agree import agree
@@ -140,9 +140,10 @@ class CommThread:
         self._announced = self._pending = 0
         self.doing = "the comm thread is idle"  # for people: what it waits for
         self._orders: SimpleQueue[Schedule | None] = SimpleQueue()
-        self._ready: SimpleQueue[tuple[int, int]] = SimpleQueue()  # (last layer of a complete bucket, time in ns)
+        # (last layer of a complete bucket, time in ns, the transport's mark)
+        self._ready: SimpleQueue[tuple[int, int, Any]] = SimpleQueue()
         self._sent: SimpleQueue[Sent] = SimpleQueue()
-        self._updated: SimpleQueue[int] = SimpleQueue()  # the time at which all own parts were updated, in ns
+        self._updated: SimpleQueue[tuple[int, Any]] = SimpleQueue()  # all own parts are updated: time in ns, mark
         self._gathered: SimpleQueue[Sent] = SimpleQueue()
         # A thread that waits for the interpreter lock gets it after this time; with Python's 5 ms the comm thread would
         # idle that long whenever the main thread is in pure Python.
@@ -179,7 +180,7 @@ class CommThread:
             raise RuntimeError(f"layer {layer} announced its gradient, but layer {self._announced} is next")
         self._announced += 1
         if layer in self._last_layers:
-            self._ready.put((layer, time.perf_counter_ns()))
+            self._ready.put((layer, time.perf_counter_ns(), self.transport.mark()))
 
     def completed(self) -> Iterator[Sent]:
         """The buckets in schedule order, each as its message ends."""
@@ -192,7 +193,7 @@ class CommThread:
 
     def updated(self) -> None:
         """Let the thread gather the parameters."""
-        self._updated.put(time.perf_counter_ns())
+        self._updated.put((time.perf_counter_ns(), self.transport.mark()))
 
     def gathered(self) -> Iterator[Sent]:
         """The buckets from the last to the first, each as its parameters have arrived."""
@@ -222,22 +223,25 @@ class CommThread:
         where = "in the comm thread"
         sharpen_sleeps()
         try:
+            self.transport.enter_thread()
             while (schedule := self._orders.get()) is not None:
-                ready: dict[int, int] = {}
+                ready: dict[int, tuple[int, Any]] = {}
                 for place, bucket in enumerate(schedule.buckets):
                     name = f"bucket {place} (layers {bucket.first} to {bucket.last})"
                     where = f"in the comm thread at {name}"
                     self.doing = f"the comm thread waits for the gradients of {name}"
                     part, own = self.arena.slice_of(bucket.first, bucket.last), self._own(schedule, bucket)
                     while bucket.last not in ready:  # layers announce in order: its last layer completes a bucket
-                        layer, when = self._ready.get()
-                        ready[layer] = when
+                        layer, *when = self._ready.get()
+                        ready[layer] = when[0], when[1]
+                    ready_ns, mark = ready[bucket.last]
+                    self.transport.wait_for(mark)
                     self.doing = f"the message of {name} is on its way, other ranks may not have sent theirs"
                     send = self.transport.reduce_scatter if schedule.mode == SHARDED else self.transport.all_reduce
                     start = time.perf_counter_ns()
                     send(self.arena.gradients[part])
                     self.doing = "the comm thread is idle"
-                    self._sent.put(Sent(bucket, part, ready[bucket.last], start, time.perf_counter_ns(), own))
+                    self._sent.put(Sent(bucket, part, ready_ns, start, time.perf_counter_ns(), own))
                 if schedule.mode == SHARDED:
                     self.doing = "the comm thread waits for the updates"
                     where = "in the comm thread at the all-gather"
@@ -246,7 +250,8 @@ class CommThread:
             abort_job(where, error)
 
     def _gather(self, schedule: Schedule) -> None:
-        updated = self._updated.get()
+        updated, mark = self._updated.get()
+        self.transport.wait_for(mark)
         for bucket in reversed(schedule.buckets):
             part = self.arena.slice_of(bucket.first, bucket.last)
             self.doing = f"the parameters of layers {bucket.first} to {bucket.last} are on their way"

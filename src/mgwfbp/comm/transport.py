@@ -20,13 +20,23 @@ FIRST_GUESS = AffineCost(50e-6, 0.5e-9)  # of a message between two ranks of one
 
 
 class Transport(Protocol):
-    """Each call returns when it is done. `array` is 1-D, contiguous, a view of the arena.
+    """Each call returns when it is done. `array` is 1-D, contiguous, a view of the arena, of the array module `xp`.
 
     A rank's own parts of an array are those of comm/shards.py with `most` elements a message.
     """
 
     name: str
     most: int
+    xp: Any
+
+    def enter_thread(self) -> None:
+        """The comm thread begins."""
+
+    def mark(self) -> Any:
+        """The main thread has written what it announces: what a message of it must wait for. A GPU may not be done."""
+
+    def wait_for(self, mark: Any) -> None:
+        """Return when everything before `mark` is written."""
 
     def all_reduce(self, array: Any) -> None:
         """`array` becomes its sum over all ranks."""
@@ -49,11 +59,21 @@ class HostTransport:
     """
 
     name = "host"
+    xp: Any = np
 
     def __init__(self, comm: MPI.Intracomm, cost: Cost = FIRST_GUESS) -> None:
         self.comm, self.cost = comm, cost
         self.fixed_s, self.most = poll_interval_s(), most_elements()
-        self._received = np.empty(0, np.float32)
+        self._received: Any = np.empty(0, np.float32)
+
+    def enter_thread(self) -> None:
+        """Nothing is a thread's own on the host."""
+
+    def mark(self) -> Any:
+        """What the main thread wrote is written."""
+
+    def wait_for(self, mark: Any) -> None:
+        """There is nothing to wait for."""
 
     def all_reduce(self, array: Any) -> None:
         """Sum `array` over all ranks, in place; in parts if it has more elements than one message may have."""
@@ -68,7 +88,7 @@ class HostTransport:
             part = array[chunk]
             edges = bounds(len(part), self.comm.Get_size())
             if len(self._received) < edges[rank + 1] - edges[rank] or self._received.dtype != array.dtype:
-                self._received = np.empty(edges[rank + 1] - edges[rank], array.dtype)
+                self._received = self._receive_into(edges[rank + 1] - edges[rank], array.dtype)
             own = self._received[: edges[rank + 1] - edges[rank]]  # MPI sends from and receives into different arrays
             counts = [after - before for before, after in pairwise(edges)]
             self._wait(self.comm.Ireduce_scatter(part, own, counts, MPI.SUM), cost, part.nbytes)
@@ -82,6 +102,9 @@ class HostTransport:
             edges = bounds(len(part), self.comm.Get_size())
             places = [after - before for before, after in pairwise(edges)], edges[:-1]
             self._wait(self.comm.Iallgatherv(MPI.IN_PLACE, [part, places]), cost, part.nbytes)
+
+    def _receive_into(self, elements: int, dtype: Any) -> Any:
+        return np.empty(elements, dtype)
 
     def _wait(self, request: MPI.Request, cost: Cost, nbytes: int) -> None:
         wait(request, float(cost(float(nbytes))) / 8, self.fixed_s)

@@ -1,0 +1,136 @@
+"""Transports for gradients on a GPU: through pinned host memory, or handed to a CUDA-aware MPI as they are.
+
+The comm thread sends what the compute stream has not written yet, so each announcement comes with a mark in that
+stream, an event, and a message waits for its bucket's last one. CuPy's arrays and streams are used as they are; `cupy` is
+the module, or a stand-in for it in the tests.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mgwfbp.comm.shards import bounds, chunks
+from mgwfbp.comm.transport import FIRST_GUESS, HostTransport
+from mgwfbp.comm.world import MPI
+from mgwfbp.schedule import Cost
+
+CHUNK_NBYTES = 4 << 20  # of a staged message: while one chunk travels, the next is copied
+
+
+class _OnDevice(HostTransport):
+    """What both kinds share: events as marks, and the device of the comm thread."""
+
+    def __init__(self, comm: MPI.Intracomm, cupy: Any, cost: Cost = FIRST_GUESS) -> None:
+        super().__init__(comm, cost)
+        self.cupy, self.xp = cupy, cupy
+        self.device = cupy.cuda.Device()
+
+    def enter_thread(self) -> None:
+        """CUDA's current device is each thread's own; a new thread has the first."""
+        self.device.use()
+
+    def mark(self) -> Any:
+        """An event behind everything that the main thread has put into its stream."""
+        event = self.cupy.cuda.Event(disable_timing=True)
+        event.record(self.cupy.cuda.get_current_stream())
+        return event
+
+    def wait_for(self, mark: Any) -> None:
+        """Return when the device has passed `mark`. It gives the interpreter lock away while it waits."""
+        mark.synchronize()
+
+
+class StagedTransport(_OnDevice):
+    """Device → pinned host memory → MPI → device, as B-Caffe does, but in chunks: copies and messages overlap.
+
+    All copies of a message to the host are put into a stream of their own at once; a chunk is sent when its copy has
+    ended, and goes back in another stream while the next one travels. The pinned memory is as large as the arena and
+    lives as long as the transport: memory that is freed while a copy or a message uses it belongs to somebody else.
+    """
+
+    name = "staged"
+
+    def __init__(self, comm: MPI.Intracomm, cupy: Any, elements: int, dtype: Any = np.float32) -> None:
+        super().__init__(comm, cupy)
+        dtype = np.dtype(dtype)
+        self.memory = cupy.cuda.alloc_pinned_memory(max(1, elements) * dtype.itemsize)
+        self.pinned = np.frombuffer(self.memory, dtype, elements)
+        self.down, self.up = cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream(non_blocking=True)
+        self.chunk = max(1, min(self.most, CHUNK_NBYTES // dtype.itemsize))
+
+    def all_reduce(self, array: Any) -> None:
+        """Sum `array` over all ranks, in place."""
+        parts = list(chunks(slice(0, len(array)), self.chunk))
+        copied = [self._down(array, part) for part in parts]
+        for part, event in zip(parts, copied, strict=True):
+            event.synchronize()
+            host = self.pinned[part]
+            self._wait(self.comm.Iallreduce(MPI.IN_PLACE, host, MPI.SUM), self.cost, host.nbytes)
+            array[part].set(host, stream=self.up)
+        self.up.synchronize()
+
+    def reduce_scatter(self, array: Any) -> None:
+        """Sum this rank's own parts over all ranks."""
+        self._on_host(super().reduce_scatter, array, received=self._own(len(array)))
+
+    def all_gather(self, array: Any) -> None:
+        """Spread every rank's own parts."""
+        self._on_host(super().all_gather, array, received=[slice(0, len(array))])
+
+    def _on_host(self, call: Any, array: Any, received: list[slice]) -> None:
+        self._down(array, slice(0, len(array))).synchronize()
+        call(self.pinned[: len(array)])
+        for part in received:
+            array[part].set(self.pinned[part], stream=self.up)
+        self.up.synchronize()
+
+    def _down(self, array: Any, part: slice) -> Any:
+        """Copy `part` to the host, and an event behind it."""
+        array[part].get(stream=self.down, out=self.pinned[part], blocking=False)
+        event = self.cupy.cuda.Event(disable_timing=True)
+        event.record(self.down)
+        return event
+
+    def _own(self, elements: int) -> list[slice]:
+        parts = []
+        for chunk in chunks(slice(0, elements), self.most):
+            edges = bounds(chunk.stop - chunk.start, self.comm.Get_size())
+            rank = self.comm.Get_rank()
+            parts.append(slice(chunk.start + edges[rank], chunk.start + edges[rank + 1]))
+        return parts
+
+
+class DeviceTransport(_OnDevice):
+    """Device arrays straight to a CUDA-aware MPI; blocking calls where its non-blocking ones are not to be trusted.
+
+    The first all-reduce is done on the host, too, and compared: an MPI that says it is CUDA-aware and is not returns
+    wrong sums, or ends the process. Raises RuntimeError if they differ.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, cupy: Any, blocking: bool = False) -> None:
+        super().__init__(comm, cupy)
+        self.blocking, self.checked = blocking, False
+        self.name = "device-blocking" if blocking else "device"
+
+    def all_reduce(self, array: Any) -> None:
+        """Sum `array` over all ranks, in place."""
+        expected = None if self.checked else array.get()
+        if self.blocking:
+            for chunk in chunks(slice(0, len(array)), self.most):
+                self.comm.Allreduce(MPI.IN_PLACE, array[chunk], MPI.SUM)
+        else:
+            super().all_reduce(array)
+        if expected is not None:
+            for chunk in chunks(slice(0, len(expected)), self.most):
+                self.comm.Allreduce(MPI.IN_PLACE, expected[chunk], MPI.SUM)
+            if not np.allclose(array.get(), expected, rtol=1e-4, atol=1e-6, equal_nan=True):
+                raise RuntimeError(
+                    "this MPI's all-reduce of device memory gave other sums than that of host memory; "
+                    "run with --transport staged"
+                )
+            self.checked = True
+
+    def _receive_into(self, elements: int, dtype: Any) -> Any:
+        return self.cupy.empty(elements, dtype)
