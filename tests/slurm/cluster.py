@@ -31,10 +31,12 @@ def slurm() -> Iterator[dict[str, str]]:
         raise UnavailableError("a Slurm of one's own needs root on Debian")
     with open(f"{BASE}.users", "w") as users:
         with _turn():
-            up = subprocess.run([HERE / "up.sh"], env=own, capture_output=True, text=True, check=False, timeout=300)
-            if up.returncode:
+            try:
+                subprocess.run([HERE / "up.sh"], env=own, capture_output=True, text=True, check=True, timeout=150)
+            except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
                 subprocess.run([HERE / "down.sh"], env=own, capture_output=True, check=False)
-                raise UnavailableError(f"Slurm cannot be started: {(up.stderr.splitlines() or ['?'])[-1]}")
+                lines = str(error.stderr or error).splitlines()
+                raise UnavailableError(f"Slurm cannot be started: {lines[-1]}") from None
             fcntl.flock(users, fcntl.LOCK_SH)
         try:
             # Not what tests run inside someone's job would inherit.

@@ -20,7 +20,7 @@ done
 if [ ${#need[@]} -gt 0 ]; then
     mkdir -p "$BASE"
     export DEBIAN_FRONTEND=noninteractive
-    apt=(apt-get -qq -o DPkg::Lock::Timeout=120)
+    apt=(apt-get -qq -o DPkg::Lock::Timeout=120 -o Acquire::Retries=0 -o Acquire::http::Timeout=20)
     # RUNLEVEL=1 asks invoke-rc.d not to start daemons: there may be no policy-rc.d.
     if ! { "${apt[@]}" update && RUNLEVEL=1 "${apt[@]}" install -y --no-install-recommends "${need[@]}" \
         slurm-wlm-basic-plugins; } >"$BASE/apt.log" 2>&1; then
@@ -90,7 +90,11 @@ echo "export SLURM_CONF=$SLURM_CONF" >"$BASE/env.sh"
 # 3. Daemons
 start munged munged -F --key-file="$BASE/etc/munge.key" --socket="$BASE/run/munge.socket" --num-threads=2 \
     --pid-file="$BASE/run/munged.pid" --log-file="$BASE/log/munged.log" --seed-file="$BASE/run/munge.seed"
-for _ in {1..50}; do munge -n -S "$BASE/run/munge.socket" >/dev/null 2>&1 && break; sleep .1; done
+for _ in {1..50}; do
+    munge -n -S "$BASE/run/munge.socket" >/dev/null 2>&1 && break
+    alive munged || { cat "$BASE/log/munged.out" >&2; exit 1; }
+    sleep .1
+done
 start slurmctld slurmctld -D
 for _ in {1..100}; do
     scontrol ping 2>/dev/null | grep -q UP && break
