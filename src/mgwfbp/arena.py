@@ -75,5 +75,9 @@ class Arena:
 
     def parameters_sha256(self) -> str:
         """SHA-256 of the parameter array's bytes, in hexadecimal: equal on all ranks after every iteration."""
-        array = self.parameters if isinstance(self.parameters, np.ndarray) else self.parameters.get()
-        return hashlib.sha256(array.data).hexdigest()
+        return hashlib.sha256(to_host(self.parameters).data).hexdigest()
+
+
+def to_host(array: Any) -> np.ndarray:
+    """`array` itself, or a copy in host memory if it lies on a GPU."""
+    return array if isinstance(array, np.ndarray) else array.get()

@@ -92,7 +92,7 @@ def bench_all(
     kernels = load_kernels(world, None)
     with limit(threads or world.threads):
         run = SyntheticRun(world, model, batch_size, seed, kernels)
-        transport, cost, _ = open_transport(world, run.network.arena.gradients.nbytes, cost, halves=True)
+        transport, cost, _ = open_transport(world, run.network.arena.gradients.nbytes, cost, halves=True, xp=kernels.xp)
         result = bench_schedules(run, cost, schedules or compared(), rounds, transport)
     if world.rank == 0 and as_json:
         click.echo(json_text(result, indent=1))

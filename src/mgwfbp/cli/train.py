@@ -86,6 +86,9 @@ chrome://tracing or ui.perfetto.dev) and summary.json.
 @option("--stall-abort", default=DEFAULT.stall_abort, help="Seconds without progress until the job ends; 0: never.")
 @option("--threads", type=int, help="BLAS threads a rank.  [default: cores ÷ ranks on this machine]")
 @option("--kernels", metavar="SET", help="numpy, fast or cupy.  [default: the fastest that works here]")
+@option("--math", default=DEFAULT.math, help="On GPUs: fp32, or tf32 on tensor cores.")
+@option("--share-gpu", is_flag=True, help="Let ranks share a GPU.")
+@option("--transport", default=DEFAULT.transport, help="On GPUs: auto, staged, device or device-blocking.")
 def command(**options: Any) -> int:
     """Train MODEL on all ranks."""
     config = Config(**options)

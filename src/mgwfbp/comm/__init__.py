@@ -2,7 +2,8 @@
 
 from mgwfbp.comm.agree import agree
 from mgwfbp.comm.benchmark import measure_all_reduce, network_of
-from mgwfbp.comm.devices import choose_device, placements, visible_devices
+from mgwfbp.comm.choose import cuda_support
+from mgwfbp.comm.devices import choose_device, placements, use_own_device, visible_devices
 from mgwfbp.comm.emulated import EmulatedTransport
 from mgwfbp.comm.network import measure_again, open_transport, table_of
 from mgwfbp.comm.sleep import sharpen_sleeps, sleep_until
@@ -21,6 +22,7 @@ __all__ = [
     "World",
     "agree",
     "choose_device",
+    "cuda_support",
     "measure_again",
     "measure_all_reduce",
     "network_of",
@@ -31,5 +33,6 @@ __all__ = [
     "sharpen_sleeps",
     "sleep_until",
     "table_of",
+    "use_own_device",
     "visible_devices",
 ]

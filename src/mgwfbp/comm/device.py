@@ -1,8 +1,8 @@
 """Transports for gradients on a GPU: through pinned host memory, or handed to a CUDA-aware MPI as they are.
 
-The comm thread sends what the compute stream has not written yet, so each announcement comes with a mark in that
-stream, an event, and a message waits for its bucket's last one. CuPy's arrays and streams are used as they are; `cupy` is
-the module, or a stand-in for it in the tests.
+The comm thread hears of what the compute stream has not written yet, so each announcement comes with a mark in that
+stream, an event, and a message waits for its bucket's last one. CuPy's arrays and streams are used as they are; `cupy`
+is the module, or a stand-in for it in the tests.
 """
 
 from __future__ import annotations

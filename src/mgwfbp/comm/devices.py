@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 from mgwfbp.comm.world import World
@@ -33,6 +34,31 @@ def choose_device(world: World, visible: Sequence[str], share: bool = False) -> 
     with world.together():
         places = placements(everyone, share)
     return places[world.local_rank]
+
+
+def use_own_device(world: World, share: bool = False) -> str | None:
+    """Make this rank's GPU CuPy's current one, and say which; None if not every rank finds one. Collective.
+
+    Raises SharedError as `choose_device` does.
+    """
+    cupy = _cupy()
+    if not all(world.comm.allgather(cupy is not None)):
+        return None
+    place = choose_device(world, visible_devices(cupy), share)
+    cupy.cuda.Device(place).use()
+    return f"GPU {place}"
+
+
+def _cupy() -> Any:
+    """The module, if it is installed and finds a GPU."""
+    if find_spec("cupy") is None:
+        return None
+    try:
+        import cupy
+
+        return cupy if cupy.is_available() else None
+    except Exception:  # the kernel set says what is wrong with it
+        return None
 
 
 def placements(visible: Sequence[Sequence[str]], share: bool = False) -> list[int]:

@@ -27,6 +27,7 @@ class EmulatedTransport:
     def __init__(self, inner: Transport, cost: Cost, world: World, comm: MPI.Intracomm) -> None:
         self.inner, self.cost, self.comm = inner, cost, comm
         self.name, self.most, self.xp = f"emulated over {inner.name}", inner.most, inner.xp
+        self.reason = inner.reason
         self.enter_thread, self.mark, self.wait_for = inner.enter_thread, inner.mark, inner.wait_for
         self.one_clock = world.local_size == world.size
         self.late = 0

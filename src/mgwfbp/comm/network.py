@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
+
+import numpy as np
 
 from mgwfbp.comm.agree import agree
 from mgwfbp.comm.benchmark import measure_all_reduce, network_of
+from mgwfbp.comm.choose import choose_transport, make_transport
 from mgwfbp.comm.emulated import EmulatedTransport
 from mgwfbp.comm.transport import HostTransport, Transport, most_elements, poll_interval_s
 from mgwfbp.comm.world import World
@@ -13,9 +17,18 @@ from mgwfbp.schedule import AffineCost, TableCost
 
 
 def open_transport(
-    world: World, largest: int, cost: AffineCost | TableCost | None, halves: bool = False
+    world: World,
+    largest: int,
+    cost: AffineCost | TableCost | None,
+    halves: bool = False,
+    *,
+    xp: Any = np,
+    wanted: str | None = None,
 ) -> tuple[Transport, AffineCost | TableCost, dict[str, Any]]:
     """(the transport, what its messages cost, that as the object of a NETWORK file). Collective.
+
+    It carries float32 arrays of the module `xp` of up to `largest` bytes, and is the one called `wanted` (by default
+    what MGWFBP_TRANSPORT names, else auto); its `reason` says why. Raises UserError on all ranks, if that cannot be.
 
     With `cost` it is emulated; without, this network's own cost is measured up to `largest` bytes, and with `halves`
     that of the two halves of an all-reduce.
@@ -23,13 +36,15 @@ def open_transport(
     with world.together():
         most = most_elements()
         poll_interval_s()
-    agree(world.comm, "largest message", [f"MGWFBP_MAX_MESSAGE {most}"])
+        choice = choose_transport(wanted or os.environ.get("MGWFBP_TRANSPORT") or "auto", xp)
+    agree(world.comm, "transport", [f"transport {choice.name}", f"MGWFBP_MAX_MESSAGE {most}"])
     comm = world.comm.Dup()
-    host = HostTransport(comm)
+    # A little more than the arena: the measured sizes are rounded up.
+    inner = make_transport(choice, comm, xp, largest // 4 + 1024)
     if cost is None:
-        network = measure_again(world, host, largest, halves)
-        return host, table_of(network), network
-    emulated = EmulatedTransport(host, cost, world, comm)
+        network = measure_again(world, inner, largest, halves)
+        return inner, table_of(network), network
+    emulated = EmulatedTransport(inner, cost, world, comm)
     return emulated, cost, network_of(cost, largest, f"given; {emulated.name}", world.size)
 
 

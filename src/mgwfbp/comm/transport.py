@@ -28,6 +28,7 @@ class Transport(Protocol):
     name: str
     most: int
     xp: Any
+    reason: str
 
     def enter_thread(self) -> None:
         """The comm thread begins."""
@@ -60,6 +61,7 @@ class HostTransport:
 
     name = "host"
     xp: Any = np
+    reason = ""  # why it was chosen
 
     def __init__(self, comm: MPI.Intracomm, cost: Cost = FIRST_GUESS) -> None:
         self.comm, self.cost = comm, cost

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
@@ -36,6 +36,12 @@ class Kernels(Protocol):
 
     name: str
     xp: ModuleType
+
+    def now(self) -> Any:
+        """A mark of this point of the computation, for `times`."""
+
+    def times(self, marks: Sequence[Any]) -> list[int]:
+        """The `time.perf_counter_ns()` at which each mark was passed. On a GPU it waits for the last one."""
 
     def conv2d(self, x: Array, weight: Array, bias: Array | None, stride: Pair, pad: Pair, groups: int) -> Array:
         """y[n,i,j,o] = Σ x[n, i·s+u−p, j·s+v−p, c] · weight[u,v,c,o] + bias[o]."""

@@ -8,6 +8,8 @@ the tests run the same code on NumPy arrays with the kernels compiled for the ho
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Sequence
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
@@ -39,6 +41,19 @@ class CupySet:
         self.conv2d = convolutions.conv2d
         self.conv2d_weight_gradient = convolutions.conv2d_weight_gradient
         self.conv2d_input_gradient = convolutions.conv2d_input_gradient
+
+    def now(self) -> tuple[Any, int]:
+        """An event in the current stream, and the time at which it was put there."""
+        event = self.xp.cuda.Event()
+        event.record(self.xp.cuda.get_current_stream())
+        return event, time.perf_counter_ns()
+
+    def times(self, marks: Sequence[tuple[Any, int]]) -> list[int]:
+        """As `Kernels.times`; the first mark is taken to have been passed when it was made, the device being idle."""
+        marks[-1][0].synchronize()
+        first, start_ns = marks[0]
+        elapsed_ms = self.xp.cuda.get_elapsed_time
+        return [start_ns + round(elapsed_ms(first, event) * 1e6) for event, _ in marks]
 
     def _whole(self, *arrays: Array) -> list[Array]:
         """The arrays, copied where they are not contiguous."""

@@ -15,7 +15,7 @@ import numba
 import numpy as np
 
 from mgwfbp.kernels import Array, Pair, fast_conv, fast_pool, numpy_set, onednn
-from mgwfbp.kernels.numpy_set import channel_sums, softmax_cross_entropy
+from mgwfbp.kernels.numpy_set import channel_sums, now, softmax_cross_entropy, times
 
 __all__ = [
     "add",
@@ -36,10 +36,12 @@ __all__ = [
     "max_pool",
     "max_pool_gradient",
     "name",
+    "now",
     "relu",
     "relu_gradient",
     "sgd_update",
     "softmax_cross_entropy",
+    "times",
     "xp",
 ]
 

@@ -27,7 +27,8 @@ class Config:
     (every epoch by default) a checkpoint is written, the newest `keep_checkpoints` stay; `resume` is a folder that has
     some, or auto. A rank on which nothing goes on for `stall_warn` seconds says so, after `stall_abort` it ends the job
     (0: never). `threads` are BLAS threads a rank (the rank's share of the cores by default), `decode_threads` those
-    that decode images (as many, 4 at most), `kernels` the kernel set (the fastest that is installed).
+    that decode images (as many, 4 at most), `kernels` the kernel set (the fastest that is installed). On GPUs `math` is
+    fp32 or tf32, `share_gpu` lets ranks share one, and `transport` is how gradients travel (comm/choose.py).
     """
 
     model: str
@@ -65,6 +66,9 @@ class Config:
     threads: int | None = None
     decode_threads: int | None = None
     kernels: str | None = None
+    math: str = "fp32"
+    share_gpu: bool = False
+    transport: str = "auto"
 
     def __post_init__(self) -> None:
         at_least = {
@@ -87,6 +91,8 @@ class Config:
             if value is not None and value < least:
                 raise UserError(f"--{name.replace('_', '-')} must be {least} or more, got {value}")
         check_replan(self.replan)
+        if self.math not in ("fp32", "tf32"):
+            raise unknown_name("math", self.math, ["fp32", "tf32"])
         if self.seed >= 2**63:
             raise UserError(f"--seed must be below 2^63, got {self.seed}")
         if not 0 <= self.label_smoothing < 1:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from math import isfinite
+from typing import Any
 
 from mgwfbp.arena import Arena
 from mgwfbp.comm import Comm, Sent, World
@@ -12,8 +11,6 @@ from mgwfbp.errors import SharedError
 from mgwfbp.schedule import Schedule
 from mgwfbp.schedule.workload import SHARDED
 from mgwfbp.training.optimizer import SGD
-
-clock = time.perf_counter_ns
 
 
 class InFlight:
@@ -26,7 +23,7 @@ class InFlight:
     """
 
     def __init__(self, comm: Comm, arena: Arena, optimizer: SGD) -> None:
-        self.comm, self.arena, self.optimizer = comm, arena, optimizer
+        self.comm, self.arena, self.optimizer, self.now = comm, arena, optimizer, optimizer.kernels.now
         self.finite, self.sharded, self.lr = True, False, 0.0
         self._coming: Iterator[Sent] = iter(())
         self._missing: set[int] = set()  # layers whose bucket has not been taken
@@ -34,8 +31,8 @@ class InFlight:
 
     def begin_iteration(self) -> None:
         """Forget what was recorded."""
-        self.waits: list[tuple[int, int]] = []
-        self.updates: list[tuple[int, int]] = []
+        self.waits: list[tuple[Any, Any]] = []  # marks of the kernel set's `now`
+        self.updates: list[tuple[Any, Any]] = []
         self.sent: list[Sent] = []
 
     def leave(self, schedule: Schedule) -> None:
@@ -62,21 +59,22 @@ class InFlight:
         """Return when nothing is on its way."""
         while self._missing:
             self._take()
+        self.finite = self.optimizer.finite_so_far() and self.finite
 
     def _take(self) -> None:
-        began = clock()
+        began = self.now()
         sent = next(self._coming, None)
         if sent is None:  # one rank: nothing is gathered
             self._missing.clear()
             return
-        arrived = clock()
+        arrived = self.now()
         if not self.sharded:
-            self.finite = self.finite and isfinite(float(self.arena.gradients[sent.slice].sum()))
+            self.finite = self.finite and self.optimizer.finite([sent.slice])
             if self.finite:
                 now, self.optimizer.lr = self.optimizer.lr, self.lr
                 self.optimizer.update(sent.slice)
                 self.optimizer.lr = now
         self.waits.append((began, arrived))
-        self.updates.append((arrived, clock()))
+        self.updates.append((arrived, self.now()))
         self.sent.append(sent)
         self._missing -= set(range(sent.bucket.first, sent.bucket.last + 1))

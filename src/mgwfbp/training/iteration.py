@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from math import isfinite
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from mgwfbp.comm import Comm, Sent
 from mgwfbp.data import Share
@@ -92,21 +91,21 @@ def run_iteration(
     schedule runs into the next forward, its last messages are left in `flight`, where the next iteration's layers wait
     for them; `flight` has the comm thread and the optimiser, too.
     """
-    comm, optimizer = flight.comm, flight.optimizer
-    ready: list[int] = []
-    forward: list[Interval] = []
+    comm, optimizer, now = flight.comm, flight.optimizer, network.kernels.now
+    ready: list[Any] = []  # marks, which become times when the iteration is over
+    forward: list[tuple[Any, Any]] = []
 
     def wait_for(layer: int) -> None:
-        began = clock()
+        began = now()
         flight.before_layer(layer)
-        forward.append((began, clock()))
+        forward.append((began, now()))
 
     def announce(layer: int) -> None:
-        ready.append(clock())
+        ready.append(now())
         comm.gradient_ready(layer)
 
     flight.begin_iteration()
-    start = clock()
+    start = now()
     images, labels = batch(share, step)
     if len(labels):
         loss, correct = network.forward(images, labels, step, share.global_batch, wait_for)
@@ -114,7 +113,7 @@ def run_iteration(
         loss, correct = 0.0, 0
         for layer in reversed(range(len(network.learnable))):
             wait_for(layer)
-    forward_end = clock()
+    forward_end = now()
     comm.begin(schedule)
     if len(labels):
         network.backward(on_gradient=announce)
@@ -122,57 +121,78 @@ def run_iteration(
         network.arena.gradients[...] = 0
         for layer in range(len(network.learnable)):
             announce(layer)
-    backward_end = clock()
+    backward_end = now()
     done = Updates(flight.sent, flight.waits, flight.updates, flight.finite)
     whole = whole or optimizer.clip_norm is not None
     if schedule.mode != PIPELINED:
-        done = _update(network, comm, optimizer, done, whole)
+        done = _update(comm, optimizer, done, whole, now)
     if schedule.mode == SHARDED:
         comm.updated()
-        if not whole:  # each rank knows of its own parts only: `flight.check` asks all, where all come by
-            flight.finite, done = done.finite, done._replace(finite=True)
     if schedule.runs_into_forward:
         flight.leave(schedule)
-    update_ns = sum(end - began for began, end in done.updates)
-    times = IterationTimes(start, forward_end, ready, backward_end, clock(), update_ns, forward)
-    return Iteration(float(loss), int(correct), times, *done)
+    one, waits, updates, forward_times, ready_times = _times(
+        network, [start, forward_end, backward_end, now()], flat(done.waits), flat(done.updates), flat(forward), ready
+    )
+    finite = optimizer.finite_so_far() and done.finite
+    if schedule.runs_into_forward and not whole:
+        # Of a sharded schedule each rank knows of its own parts only: `flight.check` asks all, where all come by.
+        flight.finite, finite = finite, finite or schedule.mode == SHARDED
+    update_ns = sum(updates[1::2]) - sum(updates[::2])
+    times = IterationTimes(one[0], one[1], ready_times, one[2], one[3], update_ns, pairs(forward_times))
+    return Iteration(float(loss), int(correct), times, done.sent, pairs(waits), pairs(updates), finite)
+
+
+def _times(network: Network, *groups: list[Any]) -> list[list[int]]:
+    """The times of each group of marks, in ns; it waits for the device once, the first mark of all being the oldest."""
+    times = iter(network.kernels.times([mark for group in groups for mark in group]))
+    return [[next(times) for _ in group] for group in groups]
+
+
+def flat(pairs: Sequence[tuple[Any, Any]]) -> list[Any]:
+    """[a, b, c, d] of [(a, b), (c, d)]."""
+    return [mark for pair in pairs for mark in pair]
+
+
+def pairs(times: Sequence[int]) -> list[Interval]:
+    """[(a, b), (c, d)] of [a, b, c, d]."""
+    return list(zip(times[::2], times[1::2], strict=True))
 
 
 class Updates(NamedTuple):
     """What was taken: messages, the waits for them, the updates, and whether all sums were finite."""
 
     sent: list[Sent]
-    waits: list[Interval]
-    updates: list[Interval]
+    waits: list[tuple[Any, Any]]
+    updates: list[tuple[Any, Any]]
     finite: bool
 
 
-def _update(network: Network, comm: Comm, optimizer: SGD, before: Updates, whole: bool) -> Updates:
+def _update(comm: Comm, optimizer: SGD, before: Updates, whole: bool, now: Callable[[], Any]) -> Updates:
     """Take all buckets of this iteration and update this rank's parts of each, or of all at the end if `whole`."""
     sent, waits, updates, finite = before
     own: list[slice] = []
-    coming, left = comm.completed(), clock()
+    coming, left = comm.completed(), now()
     for bucket in coming:
-        began = clock()
+        began = now()
         waits.append((left, began))
         # The sums are the same on all ranks, so all find the same and go on alike; of a sharded bucket each rank sees
         # its own part.
-        finite = finite and all(isfinite(float(network.arena.gradients[part].sum())) for part in bucket.own)
+        finite = finite and optimizer.finite(bucket.own)
         own += bucket.own
         if finite and not whole:
             for part in bucket.own:
                 optimizer.update(part)
-        left = clock()
+        left = now()
         updates.append((began, left))
         sent.append(bucket)
     if whole:
-        finite = optimizer.agree(finite)
+        finite = optimizer.agree(optimizer.finite_so_far() and finite)
         if finite:
-            began = clock()
+            began = now()
             optimizer.clip(own)
             for part in own:
                 optimizer.update(part)
-            updates[-1] = (updates[-1][0], clock()) if len(updates) == 1 else (began, clock())
+            updates[-1] = (updates[-1][0], now()) if len(updates) == 1 else (began, now())
     return Updates(sent, waits, updates, finite)
 
 

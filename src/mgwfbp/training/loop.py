@@ -44,7 +44,7 @@ def train(config: Config, world: World | None = None, emulated: AffineCost | Tab
     """
     world = world or World()
     # Loaded before the threads are set: only libraries that are there can be told.
-    kernels = load_kernels(world, config.kernels)
+    kernels = load_kernels(world, config.kernels, config.math, config.share_gpu)
     # NumPy's overflow warnings would say on every rank, line by line, what the check of the loss says once.
     with threads(config.threads or world.threads), np.errstate(over="ignore", invalid="ignore"):
         return _train(config, world, kernels, emulated)
@@ -68,12 +68,17 @@ def _train(config: Config, world: World, kernels: Kernels, emulated: AffineCost 
     )
     transport, all_reduce = None, None
     if world.size > 1:
-        transport, _, all_reduce = open_transport(world, network.arena.gradients.nbytes, emulated, config.may_shard)
+        nbytes, xp = network.arena.gradients.nbytes, kernels.xp
+        transport, _, all_reduce = open_transport(
+            world, nbytes, emulated, config.may_shard, xp=xp, wanted=config.transport
+        )
     lr_factor = lr_policy(config.lr_policy)
     comm = open_comm(world, network.arena, transport)
     flight = InFlight(comm, network.arena, optimizer)
     with ExitStack() as signals, Reporter(iterations, folder is None, world.size) as reporter:
         reporter.start(config, world, network, global_batch, all_reduce)
+        if transport is not None and transport.reason and kernels.name == "cupy":
+            reporter.line(f"transport {transport.name}: {transport.reason}")
         for warning in crowded(world, config.threads):
             reporter.line(warning)
         record = Record(world, network.arena, folder, reporter, config.timeline_iterations)

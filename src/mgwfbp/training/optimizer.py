@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from mgwfbp.arena import Arena
+from mgwfbp.arena import Arena, to_host
 from mgwfbp.comm import World
 from mgwfbp.kernels import Kernels
 
@@ -36,6 +37,7 @@ class SGD:
         self.lr, self.momentum, self.weight_decay, self.nesterov = lr, momentum, weight_decay, nesterov
         self.clip_norm, self.world = clip_norm, world
         self.velocity = kernels.xp.zeros_like(arena.parameters)
+        self._unread: list[Any] = []  # sums on a GPU that nobody has waited for
         self.kept: dict[int, tuple[int, slice]] | None = None  # start of a kept part → (its place in velocity, it)
 
     def keep(self, parts: Sequence[slice] | None) -> None:
@@ -55,7 +57,7 @@ class SGD:
 
     def whole_velocity(self) -> np.ndarray:
         """The momentum of all parameters, on the host. Collective where ranks keep their own parts."""
-        velocity = self.velocity if isinstance(self.velocity, np.ndarray) else self.velocity.get()
+        velocity = to_host(self.velocity)
         if self.kept is None or self.world is None:
             return velocity
         whole = np.zeros(len(self.arena.parameters), velocity.dtype)
@@ -63,6 +65,20 @@ class SGD:
             whole[part] = velocity[start : start + part.stop - part.start]
         self.world.add(whole)  # each element is one rank's and 0 elsewhere, so the sum is exact
         return whole
+
+    def finite(self, parts: Sequence[slice]) -> bool:
+        """Whether the gradients in `parts` are finite. On a GPU that is yes, until `finite_so_far` asks for all."""
+        sums = [self.arena.gradients[part].sum() for part in parts]
+        if self.kernels.xp is np:
+            return all(math.isfinite(total) for total in sums)
+        self._unread += sums
+        return True
+
+    def finite_so_far(self) -> bool:
+        """Whether all that `finite` was asked for is. Waits for the device once."""
+        unread, self._unread = self._unread, []
+        xp = self.kernels.xp
+        return not unread or bool(xp.isfinite(xp.stack(unread)).all())
 
     def agree(self, finite: bool) -> bool:
         """Whether all gradients are finite on all ranks. Collective where ranks keep their own parts."""

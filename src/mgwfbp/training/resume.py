@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from mgwfbp.arena import to_host
 from mgwfbp.comm import World, table_of
 from mgwfbp.errors import UserError
 from mgwfbp.files import read_json
@@ -21,7 +22,7 @@ from mgwfbp.training.record import Record
 
 # What a resumed run may be told otherwise: where things lie, what is printed and planned. The rest decides the weights.
 FREE = {
-    "stall_warn", "stall_abort",
+    "stall_warn", "stall_abort", "transport", "share_gpu",
     "out", "overwrite", "resume", "data_dir", "threads", "decode_threads", "kernels", "log_every", "replan", "network",
     "checkpoint_every", "keep_checkpoints", "timeline_iterations", "profile_iterations", "schedule",
     "batch_size", "global_batch_size",
@@ -129,10 +130,11 @@ def leave_checkpoint(
 ) -> None:
     """Write the checkpoint after `iteration` iterations on rank 0. Collective."""
     velocity = optimizer.whole_velocity()
-    states = world.comm.gather(np.asarray(network.state.tolist(), network.arena.parameters.dtype), root=0)
+    states = world.comm.gather(to_host(network.state), root=0)
     with world.together():
         if folder is not None and states is not None:
-            arrays = {"parameters": network.arena.parameters, "velocity": velocity, "state": np.stack(states)}
+            parameters = to_host(network.arena.parameters)
+            arrays = {"parameters": parameters, "velocity": velocity, "state": np.stack(states)}
             about = {
                 "config": config.to_dict(),
                 "world_size": world.size,

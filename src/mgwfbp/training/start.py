@@ -6,7 +6,8 @@ import os
 from typing import NamedTuple
 
 import mgwfbp
-from mgwfbp.comm import World, agree, poll_interval_s
+from mgwfbp.arena import to_host
+from mgwfbp.comm import World, agree, poll_interval_s, use_own_device
 from mgwfbp.data import Data, image_folder, load
 from mgwfbp.errors import UserError
 from mgwfbp.fusion import fuse
@@ -62,13 +63,19 @@ class Start(NamedTuple):
     checkpoint: Checkpoint | None
 
 
-def load_kernels(world: World, name: str | None) -> Kernels:
-    """The kernel set `name`, loaded by one rank of each machine first: it compiles, the others read what it cached."""
+def load_kernels(world: World, name: str | None, math: str | None = None, share_gpu: bool = False) -> Kernels:
+    """The kernel set `name`, loaded by one rank of each machine first: it compiles, the others read what it cached.
+
+    On GPUs each rank first takes its own, or one that others have, too, if they `share_gpu`. What is not given comes
+    from MGWFBP_MATH and MGWFBP_SHARE_GPU. Collective. Raises UserError on all ranks.
+    """
     kernels = None
+    if (name or os.environ.get("MGWFBP_KERNELS") or "cupy") == "cupy":
+        use_own_device(world, share_gpu or os.environ.get("MGWFBP_SHARE_GPU", "") in ("1", "true", "yes"))
     for turn in (True, False):
         with world.together():
             if (world.local_rank == 0) == turn:
-                kernels = kernel_set(name, quiet=world.rank > 0)
+                kernels = kernel_set(name, quiet=world.rank > 0, math=math or os.environ.get("MGWFBP_MATH") or "fp32")
     assert kernels is not None
     return kernels
 
@@ -120,5 +127,7 @@ def same_start(config: Config, world: World, kernels: Kernels, emulated: AffineC
                 "config.json",
                 {**config.to_dict(), "world_size": world.size, "threads": threads, "kernels": kernels.name},
             )
-    world.comm.Bcast(network.arena.parameters, root=0)
+    parameters = to_host(network.arena.parameters)
+    world.comm.Bcast(parameters, root=0)
+    network.arena.parameters[...] = kernels.xp.asarray(parameters)
     return Start(network, data, global_batch, folder, checkpoint)
