@@ -52,6 +52,7 @@ C_TYPES = {
     np.uintp: ctypes.c_void_p,
 }
 last_first = False  # a test sets it
+reads: list[str] | None = None  # where the host may read arrays of the device, what it read
 
 
 def host_source() -> str:
@@ -100,7 +101,34 @@ class DeviceArray(np.ndarray):
     def _refuse(self, *_):
         raise AssertionError("an array of the device is read by the host")
 
-    __float__ = __int__ = __bool__ = __index__ = __iter__ = item = tolist = _refuse
+    __index__ = __iter__ = item = tolist = _refuse
+
+    def _read(self, kind):
+        if reads is None:
+            self._refuse()
+        reads.append(kind.__name__)
+        return kind(to_host(self))
+
+    def __float__(self):
+        return self._read(float)
+
+    def __int__(self):
+        return self._read(int)
+
+    def __bool__(self):
+        return self._read(bool)
+
+    def get(self, stream=None, out=None, blocking=True):
+        """CuPy's copy to the host: into `out` when `stream` gets there, or now."""
+        if out is None:
+            return np.array(to_host(self))
+        stream.put(lambda: np.copyto(out, to_host(self)))
+        assert not blocking
+        return out
+
+    def set(self, array, stream):
+        """CuPy's copy to the device, when `stream` gets there."""
+        stream.put(lambda: np.copyto(to_host(self), array))
 
     def __array_ufunc__(self, ufunc, method, *inputs, out=None, **options):
         if out is not None:

@@ -80,4 +80,4 @@ class Arena:
 
 def to_host(array: Any) -> np.ndarray:
     """`array` itself, or a copy in host memory if it lies on a GPU."""
-    return array if isinstance(array, np.ndarray) else array.get()
+    return array.get() if hasattr(array, "get") else array

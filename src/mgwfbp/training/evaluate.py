@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from mgwfbp.arena import to_host
 from mgwfbp.comm import World
 from mgwfbp.data import Data, slice_of_rank
 from mgwfbp.errors import SharedError
@@ -24,7 +25,7 @@ def evaluate(
     after each chunk of samples.
     """
     if len(network.state) and world.size > 1:
-        network.state[...] = network.kernels.xp.asarray(world.sum(network.state.tolist())) / world.size
+        network.state[...] = network.kernels.xp.asarray(world.sum(to_host(network.state).tolist())) / world.size
     part = slice_of_rank(len(data.val_labels), world.rank, world.size)
     loss, correct, count = 0.0, 0, 0
     chunk = max(1, min(CHUNK, CHUNK_VALUES // int(np.prod(data.shape))))

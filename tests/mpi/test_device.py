@@ -1,0 +1,180 @@
+"""What a GPU must be waited for, checked without one: streams that do nothing until somebody waits."""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mgwfbp.comm import CommThread
+from mgwfbp.comm.device import DeviceTransport, StagedTransport
+from mgwfbp.schedule import AffineCost, Bucket, Schedule, schedule_from_cuts
+from mgwfbp.schedule.workload import PIPELINED, SHARDED
+from mgwfbp.training.config import Config
+from mgwfbp.training.loop import train
+from tests import cuda_on_host
+from tests.cuda_on_host import to_device, to_host
+from tests.streams_on_host import LazyCupy, pinned
+
+from .test_comm import LAYERS, expected, fill, make_arena
+
+SCHEDULES = [
+    schedule_from_cuts("all-reduce", [0, 2], LAYERS),
+    Schedule("pipelined", (Bucket(0, 0), Bucket(3, 4), Bucket(1, 2)), PIPELINED),
+    schedule_from_cuts("sharded", [0, 1, 3], LAYERS, SHARDED),
+]
+
+
+def run(world, transport, cupy, schedule, iterations=4):
+    """The parameters after some iterations whose gradients and updates are only put into the compute stream.
+
+    An update adds the sum of the gradients to the parameters. Between iterations the device catches up.
+    """
+    arena = make_arena()
+    arena.parameters, arena.gradients = to_device(arena.parameters), to_device(arena.gradients)
+    comm, compute = CommThread(world, arena, transport), cupy.cuda.compute
+
+    def put(layer, source):
+        part = arena.layer_slices[layer]
+        compute.put(lambda: np.copyto(to_host(arena.gradients)[part], source[part]))
+
+    def update(part):
+        def add():
+            to_host(arena.parameters)[part] += to_host(arena.gradients)[part]
+
+        compute.put(add)
+
+    for iteration in range(iterations):
+        mine = make_arena()
+        fill(mine, world.rank, iteration)
+        comm.begin(schedule)
+        for layer in range(LAYERS):
+            put(layer, mine.gradients)
+            comm.gradient_ready(layer)
+        for sent in comm.completed():
+            for part in sent.own:
+                update(part)
+        if schedule.mode == SHARDED:
+            comm.updated()
+            list(comm.gathered())
+        compute.run()
+        to_host(arena.gradients)[...] = np.nan  # whoever sends too early sends this
+    comm.close()
+    return to_host(arena.parameters)
+
+
+def right(world, iterations=4):
+    arena = make_arena()
+    return sum(expected(arena, world.size, iteration) for iteration in range(iterations))
+
+
+def staged(world, cupy, kind=StagedTransport):
+    transport = kind(world.comm.Dup(), cupy, len(make_arena().gradients))
+    transport.chunk = 70  # several chunks in a bucket
+    return transport
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda schedule: schedule.policy)
+@pytest.mark.parametrize("kind", ["staged", "device", "device-blocking"])
+def test_nothing_is_sent_before_its_event_or_updated_before_its_message(world, schedule, kind):
+    cupy = LazyCupy()
+    if kind == "staged":
+        transport = staged(world, cupy)
+    else:
+        transport = DeviceTransport(world.comm.Dup(), cupy, blocking=kind == "device-blocking")
+    assert np.array_equal(run(world, transport, cupy, schedule), right(world))
+    gc.collect()
+    assert all(memory() is not None for memory in pinned[-1:]) or kind != "staged"
+    assert len(cupy.cuda.used) == 1  # the comm thread's choice
+
+
+class Hasty(StagedTransport):
+    """Sends before the gradients' event."""
+
+    def wait_for(self, mark):
+        pass
+
+
+class Careless(StagedTransport):
+    """Sends before its copy to the host has ended."""
+
+    def _down(self, array, part):
+        super()._down(array, part)
+        return self.mark()
+
+
+class Impatient(StagedTransport):
+    """Says that a message has ended before its copy to the device has."""
+
+    def all_reduce(self, array):
+        kept, self.up.synchronize = self.up.synchronize, lambda: None
+        super().all_reduce(array)
+        self.up.synchronize = kept
+
+
+@pytest.mark.parametrize("broken", [Hasty, Careless, Impatient])
+def test_a_transport_that_does_not_wait_is_found_out(world, broken):
+    cupy = LazyCupy()
+    assert not np.array_equal(run(world, staged(world, cupy, broken), cupy, SCHEDULES[0]), right(world))
+
+
+class Wrong:
+    """An MPI that takes device memory and sums nothing."""
+
+    def __init__(self, comm):
+        self.comm = comm
+
+    def __getattr__(self, name):
+        return getattr(self.comm, name)
+
+    def Iallreduce(self, *_):
+        return self.comm.Ibarrier()
+
+
+def test_an_mpi_whose_device_sums_are_wrong_is_found_out_at_the_first_message(world):
+    cupy = LazyCupy()
+    transport = DeviceTransport(Wrong(world.comm.Dup()), cupy)
+    with pytest.raises(RuntimeError, match="gave other sums than that of host memory; run with --transport staged"):
+        transport.all_reduce(to_device(np.ones(10, np.float32)))
+
+
+@pytest.fixture
+def a_gpu_each(world, monkeypatch):
+    """CuPy and as many GPUs as ranks; what the host reads of the device is noted."""
+    cupy = LazyCupy(world.size)
+    for place in ("mgwfbp.kernels", "mgwfbp.kernels.cupy_set", "mgwfbp.comm.devices"):
+        monkeypatch.setattr(f"{place}.find_spec", lambda name: object() if name == "cupy" else None)
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setitem(sys.modules, "cudnn", None)
+    monkeypatch.setitem(sys.modules, "mgwfbp.kernels.cupy_launch", None)
+    del sys.modules["mgwfbp.kernels.cupy_launch"]
+    monkeypatch.setattr(cuda_on_host, "reads", [])
+    monkeypatch.setenv("CUPY_TF32", "0")
+    monkeypatch.setattr("mgwfbp.kernels._say_once", lambda text: None)
+    from mgwfbp.kernels import cupy_set
+
+    cupy_set.load.cache_clear()
+    yield cupy
+    cupy_set.load.cache_clear()
+
+
+@pytest.mark.parametrize("policy", ["optimal", "pipelined", "sharded"])
+def test_a_whole_run_on_the_stand_in_has_the_losses_of_numpy(world, shared_folder, a_gpu_each, policy):
+    """Everything but the card is real: the kernels' source, the set, the loop, the staged transport, checkpoints."""
+    options = {"data": "synthetic:20x20x1x10", "batch_size": 4, "iterations": 12, "profile_iterations": 3, "lr": 0.005}
+    options |= {"threads": 1, "replan": "never", "schedule": policy, "checkpoint_every": 6}
+    cost, losses = AffineCost(1e-3, 1e-9), {}
+    for kernels in ("cupy", "numpy"):
+        out = f"{shared_folder}/{kernels}"
+        summary = train(Config("lenet", kernels=kernels, out=out, **options), world, cost)
+        assert len(set(summary["parameters_sha256"])) == 1
+        lines = [json.loads(line) for line in Path(out, "metrics.jsonl").read_text().splitlines()]
+        losses[kernels] = [line["loss"] for line in lines if "iteration" in line]
+    assert losses["cupy"] == pytest.approx(losses["numpy"], abs=1e-3)
+    assert a_gpu_each.cuda.used[0] == world.local_rank
+    # An iteration reads the loss, the right answers and whether all sums are finite; the rest are few.
+    assert len(cuda_on_host.reads) < 12 * 3 + 20
