@@ -27,6 +27,7 @@ COMMANDS = {
     "profile": "Measure a network's layer times: a WORKLOAD file.",
     "replay": "Run a workload's messages for real, and compare with the prediction.",
     "bench": "Measure what this machine and its network can do.",
+    "doctor": "What this job has, and what is wrong with it.",
 }
 
 # One of these tells that a launcher (hydra, Open MPI, PMIx) started this process as one rank of several.

@@ -3,7 +3,7 @@
 from mgwfbp.comm.agree import agree
 from mgwfbp.comm.benchmark import measure_all_reduce, network_of
 from mgwfbp.comm.choose import cuda_support
-from mgwfbp.comm.devices import choose_device, placements, use_own_device, visible_devices
+from mgwfbp.comm.devices import choose_device, devices_here, placements, use_own_device, visible_devices
 from mgwfbp.comm.emulated import EmulatedTransport
 from mgwfbp.comm.network import measure_again, open_transport, table_of
 from mgwfbp.comm.sleep import sharpen_sleeps, sleep_until
@@ -23,6 +23,7 @@ __all__ = [
     "agree",
     "choose_device",
     "cuda_support",
+    "devices_here",
     "measure_again",
     "measure_all_reduce",
     "network_of",

@@ -49,6 +49,11 @@ def use_own_device(world: World, share: bool = False) -> str | None:
     return f"GPU {place}"
 
 
+def devices_here() -> tuple[str, ...]:
+    """`visible_devices` of this process, by their UUIDs if CuPy can ask for them."""
+    return visible_devices(_cupy())
+
+
 def _cupy() -> Any:
     """The module, if it is installed and finds a GPU."""
     if find_spec("cupy") is None:

@@ -1,0 +1,106 @@
+"""The doctor: what it finds here, and what it would find on machines that are not here."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+
+import pytest
+
+from mgwfbp.measure.doctor import NOTE, OK, PROBLEM, device_check, gpus, launcher
+from tests.test_cli import MGWFBP, MPIRUN, needs_mpirun, run
+
+
+def test_alone_it_says_what_there_is():
+    done = run(MGWFBP, "doctor")
+    assert done.returncode == 0, done.stdout + done.stderr
+    for topic in ("versions", "MPI", "launcher", "cores", "BLAS", "kernels", "GPUs", "all-reduce"):
+        assert any(line.split(maxsplit=1)[1].startswith(topic) for line in done.stdout.splitlines()), topic
+    assert "no launcher: 1 rank on 1 machine" in done.stdout
+
+
+@needs_mpirun
+def test_two_ranks_give_one_report():
+    done = run(MPIRUN, "-n", 2, MGWFBP, "doctor", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout)
+    assert report["ranks"] == 2
+    assert {finding["level"] for finding in report["findings"]} <= {OK, NOTE}
+    texts = {finding["topic"]: finding["text"] for finding in report["findings"]}
+    assert "2 ranks on 1 machine" in texts["launcher"]
+    assert "the sum is right" in texts["all-reduce"]
+
+
+@pytest.mark.parametrize(
+    ("environment", "name"),
+    [
+        ({}, "no launcher"),
+        ({"PMI_SIZE": "2", "PMI_RANK": "0"}, "mpirun (hydra)"),
+        ({"PMI_RANK": "0", "PMI_SIZE": "2", "SLURM_STEP_NUM_TASKS": "2"}, "srun (pmi2)"),
+        ({"HYDI_CONTROL_FD": "9", "PMI_SIZE": "2", "SLURM_STEP_NUM_TASKS": "2"}, "mpirun (hydra)"),
+        ({"PMIX_RANK": "0", "SLURM_STEP_NUM_TASKS": "2"}, "srun (pmix)"),
+        ({"SLURM_STEP_NUM_TASKS": "2"}, "srun (no process manager)"),
+        ({"OMPI_COMM_WORLD_SIZE": "2", "PMIX_RANK": "0"}, "Open MPI's mpirun"),
+    ],
+)
+def test_who_started_us(environment, name):
+    assert launcher(environment) == name
+
+
+FAKE = """
+import os, sys, types
+import numpy
+from numpy import *
+def is_available(): return True
+def arange(*a, **k):
+    {body}
+    return numpy.arange(*a, **k)
+class runtime:
+    getDeviceProperties = staticmethod(lambda index: {{"name": b"Card 9000", "uuid": b"12"}})
+    driverGetVersion = staticmethod(lambda: 13000)
+    getDeviceCount = staticmethod(lambda: 1)
+stream = types.SimpleNamespace(synchronize=lambda: None)
+cuda = types.SimpleNamespace(runtime=runtime, get_current_stream=lambda: stream)
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "works", "error"),
+    [
+        ("pass", True, None),
+        ("os.kill(os.getpid(), 11)", False, "the process died of signal 11"),
+        ("raise RuntimeError('out of cards')", False, "RuntimeError: out of cards"),
+    ],
+)
+def test_a_device_check_that_dies_is_a_finding(tmp_path, monkeypatch, body, works, error):
+    (tmp_path / "cupy.py").write_text(textwrap.dedent(FAKE.format(body=body)))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PMI_RANK", "0")  # a launcher's: the check must be a world of its own
+    found = device_check()
+    assert found["works"] == works
+    assert found.get("error") == error
+
+
+def facts(*visible, device=None, reason=None):
+    return [{"host": "n1", "cupy": reason, "visible": devices, "device": device} for devices in visible]
+
+
+WORKS, DIES = {"gpu": "C", "driver": 1, "works": True}, {"works": False, "error": "the process died of signal 11"}
+
+
+@pytest.mark.parametrize(
+    ("everyone", "cuda", "levels", "says"),
+    [
+        (facts((), (), reason="CuPy is not installed"), None, [NOTE], "none that CuPy can use"),
+        (facts(("0",), reason="CuPy finds no GPU"), None, [NOTE], "though CUDA_VISIBLE_DEVICES names 0"),
+        (facts(("a", "b"), ("a", "b"), device=WORKS), True, [OK, OK], "n1: local ranks use devices 0, 1"),
+        (facts(("a",), ("a",), device=WORKS), True, [PROBLEM, OK], "2 ranks on this machine, but 1 GPU"),
+        (facts(("a",), device=DIES), True, [OK, PROBLEM], "was promised, but the process died of signal 11"),
+        (facts(("a",), device=DIES), False, [OK, OK], "does not work (the process died of signal 11), as the library"),
+    ],
+)
+def test_what_is_said_of_gpus(everyone, cuda, levels, says):
+    found = gpus(everyone, cuda)
+    assert [finding.level for finding in found] == levels
+    assert any(says in finding.text for finding in found)
+    assert all(finding.advice for finding in found if finding.level == PROBLEM)
