@@ -17,7 +17,7 @@ from mgwfbp.simulate.workloads import workload_from_spec
 from .test_schedule import workload
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("**/*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "jobs" / "README.md", *(ROOT / "docs").glob("**/*.md")])
 
 
 def test_the_counter_example_table():

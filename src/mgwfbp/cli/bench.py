@@ -6,6 +6,7 @@ import click
 
 from mgwfbp.cli.measured import print_rows
 from mgwfbp.cli.options import examples, option, played_network, several_schedules
+from mgwfbp.errors import unknown_name
 from mgwfbp.fields import bytes_from_text
 from mgwfbp.files import check_writable, json_text, write_json
 from mgwfbp.schedule import compared
@@ -26,16 +27,22 @@ def command() -> None:
 )
 @option("-o", "--output", metavar="NETWORK.json", help="Where to write the measured cost.")
 @option("--largest", default="16MiB", metavar="SIZE", help="The largest message.")
-def allreduce(output: str | None, largest: str) -> None:
+@option("--transport", default="host", help="host, or of arrays on a GPU: auto, staged, device or device-blocking.")
+def allreduce(output: str | None, largest: str, transport: str) -> None:
     """Time the all-reduce that training uses, from 256 B to the largest message, on all ranks."""
     if output:
         check_writable(output)
     nbytes = bytes_from_text(largest, "--largest")
-    from mgwfbp.comm import World, agree, measure_all_reduce
+    from mgwfbp.comm import World, agree, open_transport
+    from mgwfbp.comm.choose import NAMES
+    from mgwfbp.training.start import load_kernels
 
+    if transport not in NAMES:
+        raise unknown_name("transport", transport, NAMES)
     world = World(command="bench")
-    agree(world.comm, "options", [f"largest {nbytes}"])
-    network = measure_all_reduce(world, nbytes, halves=True)
+    agree(world.comm, "options", [f"largest {nbytes}", f"transport {transport}"])
+    kernels = load_kernels(world, "numpy" if transport == "host" else "cupy")
+    _, _, network = open_transport(world, nbytes, None, halves=True, xp=kernels.xp, wanted=transport)
     with world.together():
         if world.rank == 0:
             click.echo(f"{'bytes':>12}  {'µs':>10}  {'MB/s':>8}  {'reduce-scatter':>14}  {'all-gather':>10}")
