@@ -364,14 +364,8 @@ def test_replay_prints_the_contract_and_writes_a_timeline(tmp_path):
     done = run(MPIRUN, "-n", 2, MGWFBP, "bench", "schedules", "lenet", "--batch-size", 2, "--rounds", 2, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert [line.split()[0] for line in lines[1:7]] == [
-        "schedule",
-        "wfbp",
-        "single",
-        "mgwfbp",
-        "optimal",
-        "bucket:25MiB",
-    ]
+    names = ["wfbp", "single", "mgwfbp", "optimal", "pipelined", "sharded", "bucket:25MiB", "dear:25MB"]
+    assert [line.split()[0] for line in lines[1:10]] == ["schedule", *names]
 
 
 @needs_mpirun

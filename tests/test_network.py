@@ -137,7 +137,8 @@ def test_every_family_against_torch_layer_by_layer(name):
     assert distance(np.concatenate(ours), np.concatenate(expected)) < 1e-8
 
 
-@pytest.mark.parametrize("name", SMALL)
+# Inception-v4 is compared with torch above; it takes as long as all others together.
+@pytest.mark.parametrize("name", [name for name in SMALL if name != "inceptionv4"])
 def test_every_family_in_float32_on_both_sets(name, kernels):
     """Against NumPy's float64, with Tanh in the place of every ReLU: in a deep net some ReLU's input is always within
     rounding of 0, its mask flips, and BatchNorm spreads that over all layers below, in torch as here.
@@ -154,8 +155,8 @@ def test_every_family_in_float32_on_both_sets(name, kernels):
         net.backward()
         results.append((loss, net.arena.gradients))
     assert results[1][0] == pytest.approx(results[0][0], rel=1e-4)
-    # At these sizes the last BatchNorms of two nets see four to sixteen values a channel, which magnifies rounding.
-    tolerance = {"resnet50": 4e-4, "inceptionv4": 2e-2}.get(name, 1e-4)
+    # At these sizes ResNet-50's last BatchNorms see four to sixteen values a channel, which magnifies rounding.
+    tolerance = 4e-4 if name == "resnet50" else 1e-4
     assert distance(results[1][1], results[0][1]) < tolerance
 
 

@@ -100,14 +100,14 @@ def best_pipelined(work, cost):
 
 
 @given(workloads(most=6), costs())
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_pipelined_equals_exhaustive_search_in_its_class(work, cost):
     found = make_schedule("pipelined", work, cost)
     assert predict(work, found, cost).iteration_s == pytest.approx(best_pipelined(work, cost), rel=1e-9, abs=1e-9)
 
 
 @given(workloads(), costs())
-@settings(max_examples=300)
+@settings(max_examples=120)
 def test_sharded_equals_exhaustive_search_in_its_class(work, cost):
     found = make_schedule("sharded", work, cost)
     by_search = min(duration(work, cuts, cost, SHARDED) for cuts in groupings(0, len(work.layers)))
@@ -115,7 +115,7 @@ def test_sharded_equals_exhaustive_search_in_its_class(work, cost):
 
 
 @given(workloads(), costs())
-@settings(max_examples=300)
+@settings(max_examples=120)
 def test_predict_is_the_definition_in_every_mode(work, cost):
     for cuts in list(groupings(0, len(work.layers)))[:20]:
         for mode in (PIPELINED, SHARDED):
@@ -129,7 +129,7 @@ def test_predict_is_the_definition_in_every_mode(work, cost):
 
 
 @given(workloads(most=25), costs())
-@settings(max_examples=300)
+@settings(max_examples=120)
 def test_pipelined_is_no_worse_than_optimal_best_no_worse_than_any_and_none_beats_the_bound(work, cost):
     times = {name: predict(work, make_schedule(name, work, cost), cost).iteration_s for name in (*NAMES, "best")}
     assert times["pipelined"] <= times["optimal"] * (1 + 1e-9)
@@ -138,7 +138,7 @@ def test_pipelined_is_no_worse_than_optimal_best_no_worse_than_any_and_none_beat
 
 
 @given(workloads(most=5), costs(), st.randoms())
-@settings(max_examples=200)
+@settings(max_examples=80)
 def test_the_bound_holds_in_any_order(work, cost, rng):
     cuts = rng.choice(list(groupings(0, len(work.layers))))
     rng.shuffle(cuts)

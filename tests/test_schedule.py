@@ -84,14 +84,14 @@ def best_by_search(work, cost):
 
 
 @given(workloads(), st.one_of(affine_costs, table_costs()))
-@settings(max_examples=500)
+@settings(max_examples=200)
 def test_optimal_equals_exhaustive_search(work, cost):
     got = predict(work, make_schedule("optimal", work, cost), cost).comm_end_s
     assert got == pytest.approx(best_by_search(work, cost), rel=1e-9, abs=1e-12)
 
 
 @given(workloads(most=9), affine_costs)
-@settings(max_examples=400)
+@settings(max_examples=160)
 def test_optimal_equals_exhaustive_search_for_a_users_scalar_cost(work, line):
     def steps(nbytes: float) -> float:  # monotone, but neither a line nor a table, and not for arrays
         return line(nbytes) if nbytes < 1000 else 3 * line(nbytes) + 1
@@ -101,7 +101,7 @@ def test_optimal_equals_exhaustive_search_for_a_users_scalar_cost(work, line):
 
 
 @given(long_workloads(most=60), affine_costs)
-@settings(max_examples=400)
+@settings(max_examples=160)
 def test_linear_and_quadratic_forms_agree(work, cost):
     ready, prefix = work.ready_s(), work.prefix_nbytes()
 
@@ -123,7 +123,7 @@ def all_schedules(layers):
 
 
 @given(long_workloads(most=7), st.one_of(affine_costs, table_costs()))
-@settings(max_examples=300)
+@settings(max_examples=120)
 def test_of_equally_fast_schedules_optimal_has_the_fewest_buckets(work, cost):
     found = make_schedule("optimal", work, cost)
     end = predict(work, found, cost).iteration_s
@@ -140,7 +140,7 @@ def test_messages_that_hide_are_merged():
 
 
 @given(long_workloads(most=40), st.one_of(affine_costs, table_costs()))
-@settings(max_examples=500)
+@settings(max_examples=200)
 def test_no_policy_beats_optimal(work, cost):
     best = predict(work, make_schedule("optimal", work, cost), cost).iteration_s
     for name in ("wfbp", "single", "mgwfbp", "bucket:1", "bucket:3", "bucket:25MiB"):
@@ -157,7 +157,7 @@ def test_counter_example_to_the_papers_algorithm():
 
 
 @given(long_workloads(most=15), affine_costs)
-@settings(max_examples=500)
+@settings(max_examples=200)
 def test_mgwfbp_is_the_papers_algorithm_as_printed(work, cost):
     """Algorithm 1 word for word: all start times recomputed after each merge, layers numbered L..1."""
     layers = len(work.layers)

@@ -90,7 +90,7 @@ def event_driven(work, schedule, cost):
     st.one_of(affine_costs, table_costs()),
     st.sampled_from(["wfbp", "single", "mgwfbp", "optimal", "bucket:3", "bucket:100kB"]),
 )
-@settings(max_examples=400)
+@settings(max_examples=160)
 def test_predict_agrees_with_an_event_driven_simulation(work, cost, name):
     schedule = make_schedule(name, work, cost)
     assert predict(work, schedule, cost).iteration_s == pytest.approx(
@@ -99,14 +99,14 @@ def test_predict_agrees_with_an_event_driven_simulation(work, cost, name):
 
 
 @given(long_workloads(most=10), st.one_of(affine_costs, table_costs()))
-@settings(max_examples=300)
+@settings(max_examples=120)
 def test_no_schedule_undercuts_the_bound(work, cost):
     best = work.forward_s + max(best_by_search(work, cost), work.backward_s)
     assert lower_bound_s(work, cost) <= best * (1 + 1e-9) + 1e-12
 
 
 @given(long_workloads(most=8), st.one_of(affine_costs, table_costs()), st.integers(0, 2**32))
-@settings(max_examples=300)
+@settings(max_examples=120)
 def test_nor_does_any_order_of_any_groups_of_layers(work, cost, seed):
     """The bound claims more than contiguous buckets in order: here groups of any layers, sent in any order."""
     rng = random.Random(seed)
