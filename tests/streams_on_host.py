@@ -20,6 +20,7 @@ pinned: list[weakref.ref] = []  # all pinned memory there ever was
 class Stream:
     def __init__(self, non_blocking=False):
         self.waiting, self.done = [], 0
+        self.events = self.passed = 0  # how many were recorded here, and the last one that somebody waited for
 
     def put(self, work):
         assert threading.get_ident() in chosen, "this thread has not chosen a device"
@@ -40,11 +41,13 @@ class Event:
 
     def record(self, stream):
         self.stream, self.until = stream, stream.done + len(stream.waiting)
-        self.ns = time.perf_counter_ns()
+        stream.events += 1
+        self.number, self.ns = stream.events, time.perf_counter_ns()
 
     def synchronize(self):
         assert self.stream is not None, "an event that was never recorded"
         self.stream.run(self.until)
+        self.stream.passed = max(self.stream.passed, self.number)
 
 
 class Pinned(bytearray):
@@ -82,6 +85,8 @@ class Cuda:
         return self.compute
 
     def get_elapsed_time(self, first, last):
+        for event in (first, last):
+            assert event.number <= event.stream.passed, "cudaErrorNotReady"
         return (last.ns - first.ns) * 1e-6
 
     def alloc_pinned_memory(self, nbytes):

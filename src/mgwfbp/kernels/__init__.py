@@ -41,7 +41,7 @@ class Kernels(Protocol):
         """A mark of this point of the computation, for `times`."""
 
     def times(self, marks: Sequence[Any]) -> list[int]:
-        """The `time.perf_counter_ns()` at which each mark was passed. On a GPU it waits for the last one."""
+        """The `time.perf_counter_ns()` at which each mark was passed; the first is the oldest. A GPU is waited for."""
 
     def conv2d(self, x: Array, weight: Array, bias: Array | None, stride: Pair, pad: Pair, groups: int) -> Array:
         """y[n,i,j,o] = Σ x[n, i·s+u−p, j·s+v−p, c] · weight[u,v,c,o] + bias[o]."""

@@ -50,7 +50,8 @@ class CupySet:
 
     def times(self, marks: Sequence[tuple[Any, int]]) -> list[int]:
         """As `Kernels.times`; the first mark is taken to have been passed when it was made, the device being idle."""
-        marks[-1][0].synchronize()
+        for event, _ in marks:
+            event.synchronize()
         first, start_ns = marks[0]
         elapsed_ms = self.xp.cuda.get_elapsed_time
         return [start_ns + round(elapsed_ms(first, event) * 1e6) for event, _ in marks]

@@ -139,11 +139,12 @@ def run_iteration(
         flight.finite, finite = finite, finite or schedule.mode == SHARDED
     update_ns = sum(updates[1::2]) - sum(updates[::2])
     times = IterationTimes(one[0], one[1], ready_times, one[2], one[3], update_ns, pairs(forward_times))
-    return Iteration(float(loss), int(correct), times, done.sent, pairs(waits), pairs(updates), finite)
+    # A copy of `sent`: what is taken from `flight` before the next iteration is not this one's.
+    return Iteration(float(loss), int(correct), times, [*done.sent], pairs(waits), pairs(updates), finite)
 
 
 def _times(network: Network, *groups: list[Any]) -> list[list[int]]:
-    """The times of each group of marks, in ns; it waits for the device once, the first mark of all being the oldest."""
+    """The times of each group of marks, in ns; the first mark of all is the oldest. It waits for the device."""
     times = iter(network.kernels.times([mark for group in groups for mark in group]))
     return [[next(times) for _ in group] for group in groups]
 
