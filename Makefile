@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
 CODE   := src models tests benchmarks
 # Ranks beyond the cores are fine for MPICH; each run of tests under mpirun ends at this many seconds, whatever happens.
 MPI_DEADLINE ?= 180

@@ -93,17 +93,11 @@ def test_nan_skipped_changes_nothing_and_the_run_goes_on(tmp_path):
     assert "parameters           equal on all 2 ranks" in done.stdout
 
 
-@pytest.fixture(scope="module")
-def unbroken(tmp_path_factory):
-    """What a run of 400 iterations ends with."""
-    folder = tmp_path_factory.mktemp("unbroken")
-    whole = run(MPIRUN, "-n", 2, *TRAIN, "--iterations", "400", "--out", folder / "run", cwd=folder)
+def test_a_signal_to_one_rank_stops_all_with_a_checkpoint_and_the_run_goes_on_from_it(tmp_path):
+    """SIGTERM here; SIGUSR1 in tests/test_slurm.py."""
+    number = signal.SIGTERM
+    whole = run(MPIRUN, "-n", 2, *TRAIN, "--iterations", "400", "--out", tmp_path / "whole", cwd=tmp_path)
     assert whole.returncode == 0, whole.stderr
-    return json.loads((folder / "run" / "summary.json").read_text())
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_a_signal_to_one_rank_stops_all_with_a_checkpoint_and_the_run_goes_on_from_it(tmp_path, unbroken, number):
     command = [MPIRUN, "-n", "2", *TRAIN, "--iterations", "400", "--out", str(tmp_path / "run")]
     job = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
     for line in job.stdout:
@@ -120,8 +114,8 @@ def test_a_signal_to_one_rank_stops_all_with_a_checkpoint_and_the_run_goes_on_fr
     resumed = run(*command, "--resume", "auto", cwd=tmp_path)
     assert resumed.returncode == 0, resumed.stderr
     assert "resumed after iteration" in resumed.stdout
-    ended = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert ended["parameters_sha256"] == unbroken["parameters_sha256"]
+    ends = [json.loads((tmp_path / name / "summary.json").read_text()) for name in ("whole", "run")]
+    assert ends[0]["parameters_sha256"] == ends[1]["parameters_sha256"]
 
 
 @pytest.mark.parametrize(
@@ -136,18 +130,6 @@ def test_a_signal_to_one_rank_stops_all_with_a_checkpoint_and_the_run_goes_on_fr
 )
 def test_a_fault_that_is_none_is_one_line(tmp_path, fault, says):
     mistake(train(tmp_path, "--iterations", "2", fault=fault), says)
-
-
-def test_clipping_gives_the_same_losses_under_every_schedule(tmp_path):
-    found = {}
-    for schedule in ("wfbp", "single"):
-        done = train(tmp_path, "--iterations", "10", "--clip-norm", "0.5", "--schedule", schedule, "--overwrite")
-        assert done.returncode == 0, done.stderr
-        found[schedule] = [line["loss"] for line in lines(tmp_path) if "iteration" in line]
-    assert found["wfbp"] == found["single"]
-    done = train(tmp_path, "--iterations", "10", "--overwrite")
-    assert done.returncode == 0
-    assert found["wfbp"] != [line["loss"] for line in lines(tmp_path) if "iteration" in line]
 
 
 SCRIPT = """

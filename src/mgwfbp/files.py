@@ -49,6 +49,8 @@ def _read_text(path: str | Path, what: str, expected: str) -> str:
         raise UserError(f"{what} {path}: cannot be read ({error.strerror or error})") from None
     except UnicodeDecodeError:
         raise UserError(f"{what} {path}: not a text file, {expected} was expected") from None
+    except ValueError as error:  # a name with a zero byte
+        raise UserError(f"{what} {str(path)!r}: cannot be read ({error})") from None
 
 
 def parse_json(text: str, where: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from mpi4py import MPI
 
 from mgwfbp.comm import CommThread
 from mgwfbp.comm.device import DeviceTransport, StagedTransport
@@ -162,6 +163,7 @@ def a_gpu_each(world, monkeypatch):
     cupy_set.load.cache_clear()
 
 
+@pytest.mark.skipif(MPI.COMM_WORLD.size > 2, reason="two ranks show it; make test has eight minutes")
 @pytest.mark.parametrize("policy", ["optimal", "pipelined", "sharded"])
 def test_a_whole_run_on_the_stand_in_has_the_losses_of_numpy(world, shared_folder, a_gpu_each, policy):
     """Everything but the card is real: the kernels' source, the set, the loop, the staged transport, checkpoints."""

@@ -43,6 +43,7 @@ from .conftest import first_ranks
 QUICK = {"data": "synthetic:28x28x1x10", "lr": 0.005, "profile_iterations": 3, "log_every": 7, "threads": 1}
 
 
+two_ranks = pytest.mark.skipif(MPI.COMM_WORLD.size > 2, reason="two ranks show it; make test has eight minutes")
 MODES = (ALL_REDUCE, PIPELINED, SHARDED)
 
 
@@ -119,7 +120,7 @@ def assert_equal(world, mode, other, reference):
         assert np.linalg.norm(other - reference) <= 1e-5 * np.linalg.norm(reference)
 
 
-@pytest.mark.skipif(MPI.COMM_WORLD.size > 2, reason="two ranks show it; make test has eight minutes")
+@two_ranks
 @pytest.mark.parametrize("name", ["pipelined", "sharded"])
 def test_what_runs_into_forward_ends_with_the_weights_of_single(world, name):
     """ResNet-20 has BatchNorm, whose statistics no message carries, and 39 layers."""
@@ -131,6 +132,7 @@ def test_what_runs_into_forward_ends_with_the_weights_of_single(world, name):
     assert_equal(world, schedule.mode, weights(world, schedule, **few), weights(world, unmerged(39), **few))
 
 
+@two_ranks
 @pytest.mark.parametrize("policy", ["pipelined", "sharded"])
 def test_a_run_that_is_broken_off_in_the_middle_goes_on_exactly(world, shared_folder, policy):
     options = {**QUICK, "schedule": policy, "network": "a=2ms,b=5ns", "replan": "never", "batch_size": 8}
@@ -144,18 +146,21 @@ def test_a_run_that_is_broken_off_in_the_middle_goes_on_exactly(world, shared_fo
             shutil.rmtree(Path(out, "checkpoints", "iteration-00000016"))
         world.comm.Barrier()
         resumed = train(dataclasses.replace(config, schedule=last, out=None, resume=out), world, cost)
-        if world.size == 2 or folder == "same":
+        # The runs measured for themselves and may have cut differently: sums of more than two depend on that.
+        if world.size == 2:
             assert resumed["parameters_sha256"] == whole["parameters_sha256"]
         assert len(set(resumed["parameters_sha256"])) == 1
 
 
+@two_ranks
 def test_clipping_and_skipping_are_exact_in_sharded_and_refused_in_pipelined(world, shared_folder):
     found = {}
-    for policy in ("optimal", "sharded"):
+    for policy in ("wfbp", "single", "sharded"):
         out = f"{shared_folder}/{policy}"
         train(Config("mlp", iterations=10, clip_norm=0.5, on_nan="skip", schedule=policy, out=out, **QUICK), world)
         found[policy] = losses(out)
-    assert np.allclose(found["optimal"], found["sharded"], rtol=1e-5)
+    assert world.size > 2 or found["wfbp"] == found["single"]
+    assert np.allclose(found["single"], found["sharded"], rtol=1e-5)
     with pytest.raises(UserError, match="--schedule pipelined: updates a layer before all sums are known"):
         Config("mlp", schedule="pipelined", clip_norm=0.5)
 
