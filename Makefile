@@ -5,6 +5,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
 CODE   := src models tests benchmarks
+# Some machines set it; but the tests start hundreds of processes, and each would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 # Ranks beyond the cores are fine for MPICH; each run of tests under mpirun ends at this many seconds, whatever happens.
 MPI_DEADLINE ?= 180
 PYTEST_MPI = timeout --kill-after=10 $(MPI_DEADLINE) $(BIN)/mpirun -n $(1) $(BIN)/python -m tests.mpi
