@@ -34,6 +34,12 @@ class Stream:
 
     synchronize = run
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
 
 class Event:
     def __init__(self, disable_timing=False):

@@ -496,6 +496,14 @@ def test_an_exception_on_one_rank_ends_the_job_and_names_rank_and_place(tmp_path
 
 
 @needs_mpirun
+def test_ranks_may_name_their_kernel_set_or_not(tmp_path):
+    train = [MGWFBP, "train", "mlp", *SMALL, "--out", tmp_path / "run"]
+    done = run(MPIRUN, "-n", 1, *train, "--kernels", "numpy", ":", "-n", 1, *train, MGWFBP_KERNELS="")
+    # The other rank takes the fast set where it is installed: then both sides are shown, else it is the same set.
+    assert done.returncode == 0 or "kernel set numpy" in mistake(done, "kernel set fast")
+
+
+@needs_mpirun
 def test_a_polling_interval_that_is_none_is_answered_once(tmp_path):
     done = run(MPIRUN, "-n", "2", MGWFBP, "train", "lenet", *SMALL, "--out", tmp_path / "run", MGWFBP_POLL_US="fast")
     assert done.returncode == 2, done.stderr

@@ -229,11 +229,12 @@ def test_a_users_policy_is_one_decorated_function():
         del POLICIES["halves"]
 
 
-def test_a_policy_that_returns_nothing_is_named():
+@pytest.mark.parametrize("asked", ["lazy", "best"])  # `best` tries all
+def test_a_policy_that_returns_nothing_is_named(asked):
     POLICIES["lazy"] = lambda work, cost: None  # type: ignore[assignment,return-value]
     try:
         with pytest.raises(UserError, match="policy lazy returned a NoneType"):
-            make_schedule("lazy", workload([1], [1]), AffineCost(1, 1))
+            make_schedule(asked, workload([1, 1], [1, 1]), AffineCost(1, 1))
     finally:
         del POLICIES["lazy"]
 

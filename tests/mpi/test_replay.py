@@ -99,8 +99,9 @@ def test_a_replayed_workload_takes_what_is_predicted(world):
 def test_a_real_net_under_several_schedules(world):
     run = SyntheticRun(world, "lenet", 2, 1, load_kernels(world, "numpy"))
     with threads(1):
-        transport, cost, _ = open_transport(world, run.network.arena.gradients.nbytes, AffineCost(1e-3, 0.0))
-        result = bench_schedules(run, cost, ["wfbp", "single"], 2, transport)
+        opened = open_transport(world, run.network.arena.gradients.nbytes, AffineCost(1e-3, 0.0))
+        transport, cost, network = opened
+        result = bench_schedules(run, cost, ["wfbp", "single"], 2, transport, network)
     assert [row["schedule"] for row in result["rows"]] == ["wfbp", "single"]
     assert all(row["measured_iteration_s"] > 1e-3 for row in result["rows"])
 

@@ -99,8 +99,10 @@ def bench_all(
     kernels = load_kernels(world, None)
     with limit(threads or world.threads):
         run = SyntheticRun(world, model, batch_size, seed, kernels)
-        transport, cost, _ = open_transport(world, run.network.arena.gradients.nbytes, cost, halves=True, xp=kernels.xp)
-        result = bench_schedules(run, cost, schedules or compared(), rounds, transport)
+        transport, cost, measured = open_transport(
+            world, run.network.arena.gradients.nbytes, cost, halves=True, xp=kernels.xp
+        )
+        result = bench_schedules(run, cost, schedules or compared(), rounds, transport, measured)
     if world.rank == 0 and as_json:
         click.echo(json_text(result, indent=1))
     elif world.rank == 0:

@@ -36,13 +36,13 @@ def choose_device(world: World, visible: Sequence[str], share: bool = False) -> 
     return places[world.local_rank]
 
 
-def use_own_device(world: World, share: bool = False) -> str | None:
-    """Make this rank's GPU CuPy's current one, and say which; None if not every rank finds one. Collective.
+def use_own_device(world: World, wanted: bool, share: bool = False) -> str | None:
+    """Make this rank's GPU CuPy's current one, and say which; None if not every rank has one and `wanted` it.
 
-    Raises SharedError as `choose_device` does.
+    Collective. Raises SharedError as `choose_device` does.
     """
-    cupy = _cupy()
-    if not all(world.comm.allgather(cupy is not None)):
+    cupy = _cupy() if wanted else None
+    if not all(world.comm.allgather(cupy is not None)) or cupy is None:
         return None
     place = choose_device(world, visible_devices(cupy), share)
     cupy.cuda.Device(place).use()

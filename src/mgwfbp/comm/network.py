@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from mgwfbp.arena import Arena
 from mgwfbp.comm.agree import agree
 from mgwfbp.comm.benchmark import measure_all_reduce, network_of
 from mgwfbp.comm.choose import choose_transport, make_transport
+from mgwfbp.comm.device import DeviceTransport
 from mgwfbp.comm.emulated import EmulatedTransport
 from mgwfbp.comm.transport import HostTransport, Transport, most_elements, poll_interval_s
 from mgwfbp.comm.world import World
@@ -41,11 +43,20 @@ def open_transport(
     comm = world.comm.Dup()
     # A little more than the arena: the measured sizes are rounded up.
     inner = make_transport(choice, comm, xp, largest // 4 + 1024)
+    if isinstance(inner, DeviceTransport):
+        inner.check(largest // 4)
     if cost is None:
         network = measure_again(world, inner, largest, halves)
         return inner, table_of(network), network
     emulated = EmulatedTransport(inner, cost, world, comm)
     return emulated, cost, network_of(cost, largest, f"given; {emulated.name}", world.size)
+
+
+def own_transport(world: World, arena: Arena, xp: Any) -> Transport:
+    """The transport that fits `arena`, whose arrays are of the module `xp`, unmeasured. Collective."""
+    with world.together():
+        choice = choose_transport(os.environ.get("MGWFBP_TRANSPORT") or "auto", xp)
+    return make_transport(choice, world.comm.Dup(), xp, len(arena.gradients))
 
 
 def measure_again(world: World, transport: Transport, largest: int, halves: bool = False) -> dict[str, Any]:

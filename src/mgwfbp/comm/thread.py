@@ -2,8 +2,8 @@
 
 The main thread's part of one iteration:
 
-    comm.begin(schedule)
     loss = network.forward(images, labels, step)
+    comm.begin(schedule)
     network.backward(on_gradient=comm.gradient_ready)
     for sent in comm.completed():
         optimizer.update(sent.slice)
@@ -42,7 +42,8 @@ class Sent(NamedTuple):
     """A bucket whose message has ended: its slice of the arena, and when it was complete, sent and received.
 
     Times are `time.perf_counter_ns()`. Without a message (one rank) start and end are the ready time. `own` are the
-    parts of the slice that this rank updates: all of it, unless the schedule is sharded.
+    parts of the slice that this rank updates: all of it, unless the schedule is sharded. `name` is "bucket" or "gather"
+    and the bucket's place in the schedule.
     """
 
     bucket: Bucket
@@ -51,6 +52,7 @@ class Sent(NamedTuple):
     start_ns: int
     end_ns: int
     own: tuple[Slice, ...]
+    name: str
 
 
 class Comm(Protocol):
@@ -105,9 +107,9 @@ class Alone:
 
     def completed(self) -> Iterator[Sent]:
         """All buckets at once."""
-        for bucket in self.schedule.buckets:
+        for place, bucket in enumerate(self.schedule.buckets):
             ready, part = self.ready_ns[bucket.last], self.arena.slice_of(bucket.first, bucket.last)
-            yield Sent(bucket, part, ready, ready, ready, (part,))
+            yield Sent(bucket, part, ready, ready, ready, (part,), f"bucket {place}")
 
     def updated(self) -> None:
         """There is nobody to tell."""
@@ -241,7 +243,7 @@ class CommThread:
                     start = time.perf_counter_ns()
                     send(self.arena.gradients[part])
                     self.doing = "the comm thread is idle"
-                    self._sent.put(Sent(bucket, part, ready_ns, start, time.perf_counter_ns(), own))
+                    self._sent.put(Sent(bucket, part, ready_ns, start, time.perf_counter_ns(), own, f"bucket {place}"))
                 if schedule.mode == SHARDED:
                     self.doing = "the comm thread waits for the updates"
                     where = "in the comm thread at the all-gather"
@@ -252,10 +254,11 @@ class CommThread:
     def _gather(self, schedule: Schedule) -> None:
         updated, mark = self._updated.get()
         self.transport.wait_for(mark)
-        for bucket in reversed(schedule.buckets):
+        for place, bucket in reversed(list(enumerate(schedule.buckets))):
             part = self.arena.slice_of(bucket.first, bucket.last)
             self.doing = f"the parameters of layers {bucket.first} to {bucket.last} are on their way"
             start = time.perf_counter_ns()
             self.transport.all_gather(self.arena.parameters[part])
             self.doing = "the comm thread is idle"
-            self._gathered.put(Sent(bucket, part, updated, start, time.perf_counter_ns(), (part,)))
+            end = time.perf_counter_ns()
+            self._gathered.put(Sent(bucket, part, updated, start, end, (part,), f"gather {place}"))

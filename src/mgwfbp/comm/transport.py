@@ -93,8 +93,8 @@ class HostTransport:
                 self._received = self._receive_into(edges[rank + 1] - edges[rank], array.dtype)
             own = self._received[: edges[rank + 1] - edges[rank]]  # MPI sends from and receives into different arrays
             counts = [after - before for before, after in pairwise(edges)]
-            self._wait(self.comm.Ireduce_scatter(part, own, counts, MPI.SUM), cost, part.nbytes)
-            part[edges[rank] : edges[rank + 1]] = own
+            self._reduce_scatter(part, own, counts, cost)
+            self._keep(part[edges[rank] : edges[rank + 1]], own)
 
     def all_gather(self, array: Any) -> None:
         """Spread every rank's own parts."""
@@ -103,7 +103,17 @@ class HostTransport:
             part = array[chunk]
             edges = bounds(len(part), self.comm.Get_size())
             places = [after - before for before, after in pairwise(edges)], edges[:-1]
-            self._wait(self.comm.Iallgatherv(MPI.IN_PLACE, [part, places]), cost, part.nbytes)
+            self._all_gather(part, places, cost)
+
+    def _reduce_scatter(self, part: Any, own: Any, counts: list[int], cost: Cost) -> None:
+        self._wait(self.comm.Ireduce_scatter(part, own, counts, MPI.SUM), cost, part.nbytes)
+
+    def _all_gather(self, part: Any, places: tuple[list[int], list[int]], cost: Cost) -> None:
+        self._wait(self.comm.Iallgatherv(MPI.IN_PLACE, [part, places]), cost, part.nbytes)
+
+    def _keep(self, part: Any, received: Any) -> None:
+        """Copy what was received to its place in the arena, and return when it is there."""
+        part[...] = received
 
     def _receive_into(self, elements: int, dtype: Any) -> Any:
         return np.empty(elements, dtype)

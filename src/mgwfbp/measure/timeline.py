@@ -46,9 +46,11 @@ def planned_spans(
     for layer in workload.layers:
         spans.append((f"backward {layer.name}", COMPUTE, end, end + layer.backward_s))
         end += layer.backward_s
+    buckets = [message.bucket for message in prediction.messages]
     for offset in (backward,) if from_backward else (-begins, backward):
-        for place, message in enumerate(prediction.messages):
-            spans.append((f"bucket {place}", COMMUNICATION, message.start_s + offset, message.end_s + offset))
+        for message in prediction.messages:
+            name = f"{'gather' if message.kind == 'all-gather' else 'bucket'} {buckets.index(message.bucket)}"
+            spans.append((name, COMMUNICATION, message.start_s + offset, message.end_s + offset))
     result = []
     for name, thread, begin, stop in spans:
         first, last = start_ns + round(max(0.0, begin) * 1e9), start_ns + round(stop * 1e9)

@@ -131,7 +131,7 @@ def cheapest(workload: Workload, cost: Cost, modes: tuple[str, ...]) -> Schedule
     """
     found, found_s, bound_s = None, 0.0, lower_bound_s(workload, cost)
     for name in ["optimal", *(name for name in POLICIES if name not in ("optimal", "best"))]:
-        schedule = POLICIES[name](workload, cost)
+        schedule = make_schedule(name, workload, cost)
         seconds = predict(workload, schedule, cost).iteration_s
         if schedule.mode in modes and (found is None or seconds < found_s * (1 - TIE)):
             found, found_s = schedule, seconds

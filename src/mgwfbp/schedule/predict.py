@@ -107,12 +107,6 @@ def _next_forward(workload: Workload, after: float, arrival: list[float]) -> tup
     return forward, waits
 
 
-def overlap(spans: list[Span], backward_end: float) -> float:
-    """The share of the message time in `spans` (start, end) before `backward_end`; 1 if there is none to hide."""
-    total = _length(spans)
-    return _shared(spans, [(float("-inf"), backward_end)]) / total if total > 0 else 1.0
-
-
 def _length(spans: list[Span]) -> float:
     return sum(end - start for start, end in spans)
 

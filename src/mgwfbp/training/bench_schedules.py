@@ -19,11 +19,16 @@ PROFILED = 6
 
 
 def bench_schedules(
-    run: SyntheticRun, cost: AffineCost | TableCost, names: Sequence[str], rounds: int, transport: Transport
+    run: SyntheticRun,
+    cost: AffineCost | TableCost,
+    names: Sequence[str],
+    rounds: int,
+    transport: Transport,
+    network: dict[str, Any],
 ) -> dict[str, Any]:
     """Predicted and measured iteration times of the policies `names` for `run`'s net, as an object with "rows".
 
-    Collective.
+    Collective. `network` is `cost` as a NETWORK object.
     Profiles some unmerged iterations, makes every schedule, then lets the policies take turns, `rounds` times.
     `surprises` lists the pairs that were measured in another order than predicted, where that is by more than 2 %.
     """
@@ -38,7 +43,7 @@ def bench_schedules(
     comm.close()
     rows = []
     for schedule, done in zip(schedules, turns, strict=True):
-        plan = Plan(workload, None, schedule, predict(workload, schedule, cost), updates_s(world, times))
+        plan = Plan(workload, network, schedule, predict(workload, schedule, cost), updates_s(world, times))
         rows.append(measured_row(world, schedule, plan.iteration_s, done))
     return {"model": run.network.name, "batch_size": run.batch_size, "rows": rows, "surprises": surprises(rows)}
 

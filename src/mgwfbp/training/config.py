@@ -9,6 +9,7 @@ from typing import Any
 
 from mgwfbp.errors import UserError, unknown_name
 
+TRANSPORTS = ("auto", "host", "staged", "device", "device-blocking")  # of comm/choose.py
 NEEDS_ALL_SUMS = (
     "updates a layer before all sums are known, which --clip-norm and --on-nan skip need; use sharded, optimal or best"
 )
@@ -91,6 +92,8 @@ class Config:
             if value is not None and value < least:
                 raise UserError(f"--{name.replace('_', '-')} must be {least} or more, got {value}")
         check_replan(self.replan)
+        if self.transport not in TRANSPORTS:
+            raise unknown_name("transport", self.transport, TRANSPORTS)
         if self.math not in ("fp32", "tf32"):
             raise unknown_name("math", self.math, ["fp32", "tf32"])
         if self.seed >= 2**63:

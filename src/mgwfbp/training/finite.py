@@ -11,15 +11,18 @@ from mgwfbp.network import Network
 from mgwfbp.training.batches import Batch
 
 
-def origin(world: World, network: Network, batch: Batch, loss: float, share: Share, step: Step) -> str:
+def origin(
+    world: World, network: Network, batch: Batch, loss: float, share: Share, step: Step, *, untouched: bool = True
+) -> str:
     """One line that names the rank and the layer of the first value that is not finite. Collective.
 
-    The sums over the ranks say only that one of them is bad, so each rank repeats its forward and backward pass, which
-    is the same to the last bit, and looks at its own gradients. They are overwritten.
+    The sums over the ranks say only that one of them is bad, so each rank repeats its forward and backward pass and
+    looks at its own gradients. They are overwritten. If the bad sums have gone into the parameters already (not
+    `untouched`), a repetition says nothing, and only a loss can name its rank.
     """
     bad = None
     images, labels = batch(share, step)
-    if len(labels):
+    if untouched and len(labels):
         network.forward(images, labels, step, share.global_batch)
         network.backward()
         sums = [float(network.arena.gradients[part].sum()) for part in network.arena.layer_slices]
@@ -31,4 +34,6 @@ def origin(world: World, network: Network, batch: Batch, loss: float, share: Sha
     for rank, (_, layer) in enumerate(found):
         if layer:
             return f"the gradient of layer {layer} on rank {rank} is not finite"
+    if not untouched:
+        return "a sum of gradients is not finite (--schedule optimal on the CPU names the layer)"
     return "the sum of the ranks' gradients is not finite, though each rank's own are"

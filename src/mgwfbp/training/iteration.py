@@ -198,8 +198,16 @@ def _update(comm: Comm, optimizer: SGD, before: Updates, whole: bool, now: Calla
 
 
 def shared(spans: Sequence[Interval], others: Sequence[Interval]) -> int:
-    """Nanoseconds that lie in one of `spans` and in one of `others` (each without overlaps of its own)."""
-    return sum(max(0, min(end, last) - max(start, first)) for start, end in spans for first, last in others)
+    """Nanoseconds that lie in one of `spans` and in one of `others`, each in order and without overlaps of its own."""
+    total, place = 0, 0
+    for start, end in spans:
+        while place < len(others) and others[place][1] <= start:
+            place += 1
+        for first, last in others[place:]:
+            if first >= end:
+                break
+            total += min(end, last) - max(start, first)
+    return total
 
 
 def measured_spans(iteration: Iteration, names: list[str], nbytes: list[int], number: int) -> list[Span]:
@@ -215,18 +223,16 @@ def measured_spans(iteration: Iteration, names: list[str], nbytes: list[int], nu
     edges = [times.forward_end, *times.ready[:-1], times.backward_end]
     for name, begin, end in zip(names, edges[:-1], edges[1:], strict=True):
         spans.append(Span(COMPUTE, f"backward {name}", begin, end, {}))
-    for place, (sent, wait, update) in enumerate(zip(iteration.sent, iteration.waits, iteration.updates, strict=True)):
-        spans += message_spans(place, sent, wait, update, names, nbytes)
+    for sent, wait, update in zip(iteration.sent, iteration.waits, iteration.updates, strict=True):
+        spans += message_spans(sent, wait, update, names, nbytes)
     return spans
 
 
-def message_spans(
-    place: int, sent: Sent, wait: Interval, update: Interval, names: list[str], nbytes: list[int]
-) -> list[Span]:
+def message_spans(sent: Sent, wait: Interval, update: Interval, names: list[str], nbytes: list[int]) -> list[Span]:
     """A message, the wait for it, and the update after it."""
-    spans = [Span(COMPUTE, f"wait for bucket {place}", *wait, {})] if wait[1] > wait[0] else []
+    spans = [Span(COMPUTE, f"wait for {sent.name}", *wait, {})] if wait[1] > wait[0] else []
     if update[1] > update[0]:
-        spans.append(Span(COMPUTE, f"update bucket {place}", *update, {}))
+        spans.append(Span(COMPUTE, f"update {sent.name}", *update, {}))
     if sent.end_ns > sent.start_ns:
         first, last = sent.bucket.first, sent.bucket.last
         details = {
@@ -234,5 +240,5 @@ def message_spans(
             "nbytes": sum(nbytes[first : last + 1]),
             "waited_s": (sent.start_ns - sent.ready_ns) * 1e-9,
         }
-        spans.append(Span(COMMUNICATION, f"bucket {place}", sent.start_ns, sent.end_ns, details))
+        spans.append(Span(COMMUNICATION, sent.name, sent.start_ns, sent.end_ns, details))
     return spans

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from itertools import islice
 from math import ceil
 from typing import Any
@@ -93,6 +94,7 @@ def _train(config: Config, world: World, kernels: Kernels, emulated: AffineCost 
         batch = batches(data, network.arena.parameters.dtype, config.shift, config.flip)
         if fault is not None:
             batch = with_fault(batch, fault, world.rank)
+        signals.push(partial(_drained, flight))
         stop = signals.enter_context(Stop(world))
         watchdog = signals.enter_context(
             Watchdog(world.rank, config.stall_warn, config.stall_abort, lambda: comm.doing)
@@ -105,6 +107,7 @@ def _train(config: Config, world: World, kernels: Kernels, emulated: AffineCost 
                 schedule = planner.schedule(number, record)
                 if schedule != followed:
                     flight.drain()
+                    flight.check(world, number)
                     optimizer.keep(comm.own(schedule) if schedule.mode == SHARDED else None)
                     followed = schedule
             optimizer.lr = config.lr * lr_factor(number, iterations)
@@ -114,8 +117,10 @@ def _train(config: Config, world: World, kernels: Kernels, emulated: AffineCost 
             done = run_iteration(network, flight, schedule, share, batch, step, whole=skip)
             now = number, done.loss, share, step
             if not done.finite:
+                flight.drain()
                 bad = before if schedule.mode == PIPELINED and before else now
-                where = f"iteration {bad[0] + 1}: {origin(world, network, batch, *bad[1:])}"
+                untouched = skip or (schedule.mode != PIPELINED and kernels.xp is np)
+                where = f"iteration {bad[0] + 1}: {origin(world, network, batch, *bad[1:], untouched=untouched)}"
                 if not skip:
                     raise SharedError(
                         f"{where}: training has diverged, or its data is bad; try a smaller --lr, or --on-nan skip"
@@ -174,6 +179,13 @@ def _train(config: Config, world: World, kernels: Kernels, emulated: AffineCost 
             folder.finish(plan, timeline, summary)
     reporter.end(summary, folder)
     return summary
+
+
+def _drained(flight: InFlight, kind: Any, error: BaseException | None, trace: Any) -> bool:
+    """All ranks leave alike: MPI must not be ended while their messages are on their way."""
+    if isinstance(error, SharedError):
+        flight.drain()
+    return False
 
 
 Item = tuple[int, int, Share, bool]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,8 @@ from mgwfbp.schedule.workload import ALL_REDUCE, PIPELINED, SHARDED
 from mgwfbp.training.config import NEEDS_ALL_SUMS
 
 
-class Plan(NamedTuple):
+@dataclass(frozen=True)
+class Plan:
     """What the run follows, and what is expected of it. `network` is the measured NETWORK object (None for one rank).
 
     `iteration_s` adds the updates to the prediction: each bucket's update waits for its message and for backward, and
@@ -43,7 +45,7 @@ class Plan(NamedTuple):
         """What a message costs; nothing on one rank."""
         return AffineCost(0.0, 0.0) if self.network is None else table_of(self.network)
 
-    @property
+    @cached_property
     def iteration_s(self) -> float:
         """Predicted seconds of an iteration, updates included."""
         if self.schedule.mode == PIPELINED:  # updates are made in forward, each before its bucket's first layer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mgwfbp.comm import Comm, World, agree, open_comm, poll_interval_s
+from mgwfbp.comm import Comm, World, agree, open_comm, own_transport, poll_interval_s
 from mgwfbp.data import Share, load, slice_of_rank
 from mgwfbp.fusion import fuse
 from mgwfbp.kernels import Kernels, threads
@@ -69,7 +69,7 @@ def profile(
     with threads(count or world.threads):
         run = SyntheticRun(world, model, batch_size, seed, kernels)
         agree(world.comm, "options", [f"iterations {iterations}"])
-        comm = open_comm(world, run.network.arena)
+        comm = open_comm(world, run.network.arena, own_transport(world, run.network.arena, kernels.xp))
         schedule = unmerged(len(run.network.learnable))
         done = [run.iteration(comm, schedule) for _ in range(iterations + 1)]
         comm.close()

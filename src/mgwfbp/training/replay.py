@@ -174,6 +174,6 @@ def _spans(done: Iteration, arena: Arena, number: int) -> list[Span]:
     ends = [began for began, _ in times.forward[1:]]
     for name, (_, begin), end in zip(reversed(names), times.forward, [*ends, times.forward_end], strict=True):
         spans.append(Span(COMPUTE, f"forward {name}", begin, end, {}))
-    for place, (sent, wait) in enumerate(zip(done.sent, done.waits, strict=True)):
-        spans += message_spans(place, sent, wait, (0, 0), names, arena.layer_nbytes)
+    for sent, wait in zip(done.sent, done.waits, strict=True):
+        spans += message_spans(sent, wait, (0, 0), names, arena.layer_nbytes)
     return spans

@@ -29,6 +29,10 @@ FREE = {
 }  # fmt: skip
 
 
+# With other ones than before, the plan of before is worth nothing.
+PLANNED_BY = ("schedule", "network", "kernels", "threads", "batch_size")
+
+
 def find_checkpoint(config: Config, global_batch: int, iterations: int, fingerprint: str) -> Checkpoint | None:
     """The checkpoint that `config.resume` means; None to start from the beginning. Rank 0 calls it.
 
@@ -68,7 +72,10 @@ def find_checkpoint(config: Config, global_batch: int, iterations: int, fingerpr
 
 def _difference(before: dict[str, Any], config: Config) -> str | None:
     """The first option that decides the weights and is another than before."""
-    return next((k for k, value in config.to_dict().items() if k not in FREE and before.get(k) != value), None)
+    defaults = Config("").to_dict()  # of options that there were not yet when the checkpoint was written
+    return next(
+        (k for k, value in config.to_dict().items() if k not in FREE and before.get(k, defaults[k]) != value), None
+    )
 
 
 def ended_early(config: Config) -> bool:
@@ -113,7 +120,7 @@ def restore(
     network.state[...] = xp.asarray(states[world.rank] if same else states.mean(axis=0))
     record.go_on(iteration, *about["epoch_sums"])
     before = about["config"]
-    keep = same and before.get("schedule") == config.schedule and before.get("network") == config.network
+    keep = same and all(before.get(name) == getattr(config, name) for name in PLANNED_BY)
     return iteration, _plan_from(about["plan"]) if keep and about.get("plan") else None
 
 

@@ -70,8 +70,8 @@ def load_kernels(world: World, name: str | None, math: str | None = None, share_
     from MGWFBP_MATH and MGWFBP_SHARE_GPU. Collective. Raises UserError on all ranks.
     """
     kernels = None
-    if (name or os.environ.get("MGWFBP_KERNELS") or "cupy") == "cupy":
-        use_own_device(world, share_gpu or os.environ.get("MGWFBP_SHARE_GPU", "") in ("1", "true", "yes"))
+    on_gpu = (name or os.environ.get("MGWFBP_KERNELS") or "cupy") == "cupy"
+    use_own_device(world, on_gpu, share_gpu or os.environ.get("MGWFBP_SHARE_GPU", "") in ("1", "true", "yes"))
     for turn in (True, False):
         with world.together():
             if (world.local_rank == 0) == turn:
