@@ -55,6 +55,18 @@ class Sent(NamedTuple):
     name: str
 
 
+class Turn(NamedTuple):
+    """A bucket's message before it is sent: its slice, this rank's parts of it, and what to say of it."""
+
+    bucket: Bucket
+    part: Slice
+    own: tuple[Slice, ...]
+    name: str
+    where: str
+    waiting: str
+    sending: str
+
+
 class Comm(Protocol):
     """What the training loop asks of communication; `doing` says what it is waiting for."""
 
@@ -141,6 +153,8 @@ class CommThread:
         self._agreed: Schedule | None = None
         self._announced = self._pending = 0
         self.doing = "the comm thread is idle"  # for people: what it waits for
+        self._turns_of: Schedule | None = None
+        self._made: list[Turn] = []
         self._orders: SimpleQueue[Schedule | None] = SimpleQueue()
         # (last layer of a complete bucket, time in ns, the transport's mark)
         self._ready: SimpleQueue[tuple[int, int, Any]] = SimpleQueue()
@@ -209,6 +223,24 @@ class CommThread:
         """This rank's share of each bucket if the schedule is sharded, all buckets otherwise."""
         return [part for bucket in schedule.buckets for part in self._own(schedule, bucket)]
 
+    def _turns(self, schedule: Schedule) -> list[Turn]:
+        """The thread's work for `schedule`, made once: between two messages there is no time for it."""
+        if schedule != self._turns_of:
+            self._turns_of, self._made = schedule, []
+            for place, bucket in enumerate(schedule.buckets):
+                name = f"bucket {place} (layers {bucket.first} to {bucket.last})"
+                turn = Turn(
+                    bucket,
+                    self.arena.slice_of(bucket.first, bucket.last),
+                    self._own(schedule, bucket),
+                    f"bucket {place}",
+                    f"in the comm thread at {name}",
+                    f"the comm thread waits for the gradients of {name}",
+                    f"the message of {name} is on its way, other ranks may not have sent theirs",
+                )
+                self._made.append(turn)
+        return self._made
+
     def _own(self, schedule: Schedule, bucket: Bucket) -> tuple[slice, ...]:
         part = self.arena.slice_of(bucket.first, bucket.last)
         if schedule.mode != SHARDED:
@@ -228,22 +260,21 @@ class CommThread:
             self.transport.enter_thread()
             while (schedule := self._orders.get()) is not None:
                 ready: dict[int, tuple[int, Any]] = {}
-                for place, bucket in enumerate(schedule.buckets):
-                    name = f"bucket {place} (layers {bucket.first} to {bucket.last})"
-                    where = f"in the comm thread at {name}"
-                    self.doing = f"the comm thread waits for the gradients of {name}"
-                    part, own = self.arena.slice_of(bucket.first, bucket.last), self._own(schedule, bucket)
-                    while bucket.last not in ready:  # layers announce in order: its last layer completes a bucket
+                send = self.transport.reduce_scatter if schedule.mode == SHARDED else self.transport.all_reduce
+                for turn in self._turns(schedule):
+                    last, where = turn.bucket.last, turn.where
+                    self.doing = turn.waiting
+                    while last not in ready:  # layers announce in order: its last layer completes a bucket
                         layer, *when = self._ready.get()
                         ready[layer] = when[0], when[1]
-                    ready_ns, mark = ready[bucket.last]
+                    ready_ns, mark = ready[last]
                     self.transport.wait_for(mark)
-                    self.doing = f"the message of {name} is on its way, other ranks may not have sent theirs"
-                    send = self.transport.reduce_scatter if schedule.mode == SHARDED else self.transport.all_reduce
+                    self.doing = turn.sending
                     start = time.perf_counter_ns()
-                    send(self.arena.gradients[part])
-                    self.doing = "the comm thread is idle"
-                    self._sent.put(Sent(bucket, part, ready_ns, start, time.perf_counter_ns(), own, f"bucket {place}"))
+                    send(self.arena.gradients[turn.part])
+                    end = time.perf_counter_ns()
+                    self._sent.put(Sent(turn.bucket, turn.part, ready_ns, start, end, turn.own, turn.name))
+                self.doing = "the comm thread is idle"
                 if schedule.mode == SHARDED:
                     self.doing = "the comm thread waits for the updates"
                     where = "in the comm thread at the all-gather"
