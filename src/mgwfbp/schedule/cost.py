@@ -113,3 +113,10 @@ def costs(cost: Cost, sizes: Sequence[float] | np.ndarray) -> np.ndarray:
     if isinstance(cost, AffineCost | TableCost):
         return np.asarray(cost(np.asarray(sizes, float)))  # type: ignore[arg-type]
     return np.fromiter((cost(float(size)) for size in sizes), float, len(sizes))
+
+
+def message_times(cost: Cost, prefix: Sequence[int]) -> np.ndarray:
+    """[i, j] is the time of one message with the layers [i, j), in seconds; ∞ where i ≥ j. `prefix` is S of the DP."""
+    sizes, count = np.array(prefix, float), len(prefix)
+    takes = costs(cost, np.maximum(0.0, sizes[None, :] - sizes[:, None]).ravel()).reshape(count, count)
+    return np.where(np.arange(count)[:, None] < np.arange(count), takes, np.inf)

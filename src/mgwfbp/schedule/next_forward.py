@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy as np
 
 from mgwfbp.schedule.bound import lower_bound_s
-from mgwfbp.schedule.cost import Cost, costs, halves
+from mgwfbp.schedule.cost import Cost, halves, message_times
 from mgwfbp.schedule.optimal import optimal
 from mgwfbp.schedule.predict import predict
 from mgwfbp.schedule.workload import PIPELINED, SHARDED, Bucket, Schedule, Workload, schedule_from_cuts
@@ -50,7 +50,7 @@ def pipelined(workload: Workload, cost: Cost) -> Schedule:
     if best <= floor:
         return fallback
     ready, left = np.array(workload.ready_s()), np.array(workload.forward_left_s())
-    takes = _takes(workload, cost)
+    takes = message_times(cost, workload.prefix_nbytes())
     layers, alone = len(ready), ready[-1] + workload.forward_s
     ends, mirrored = _ends(ready, takes), _ends(left, takes)
     bare = _cheapest_rest(takes)
@@ -93,7 +93,7 @@ def sharded(workload: Workload, cost: Cost) -> Schedule:
     ready, left = np.array(workload.ready_s()), np.array(workload.forward_left_s())
     if layers > MOST_LAYERS:
         return Schedule("sharded", optimal(workload, cost).buckets, SHARDED)
-    scatters, gathers = _takes(workload, scatter), _takes(workload, gather)
+    scatters, gathers = (message_times(part, workload.prefix_nbytes()) for part in (scatter, gather))
     f_ends, g_ends, f_bare, g_bare = (
         _ends(ready, scatters),
         _ends(left, gathers),
@@ -129,14 +129,6 @@ def sharded(workload: Workload, cost: Cost) -> Schedule:
             starts.append(int(prefix[label]))
         best = schedule_from_cuts("sharded", starts[::-1], layers, SHARDED)
     return _merged(workload, cost, best)
-
-
-def _takes(workload: Workload, cost: Cost) -> np.ndarray:
-    """[i, j] is the time of one message with the layers [i, j); ∞ where i ≥ j."""
-    sizes = np.array(workload.prefix_nbytes(), float)
-    count = len(sizes)
-    takes = costs(cost, np.maximum(0.0, sizes[None, :] - sizes[:, None]).ravel()).reshape(count, count)
-    return np.where(np.arange(count)[:, None] < np.arange(count), takes, np.inf)
 
 
 def _ends(gates: np.ndarray, takes: np.ndarray) -> np.ndarray:

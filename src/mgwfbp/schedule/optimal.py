@@ -19,7 +19,7 @@ from collections import deque
 
 import numpy as np
 
-from mgwfbp.schedule.cost import AffineCost, Cost, costs
+from mgwfbp.schedule.cost import AffineCost, Cost, costs, message_times
 from mgwfbp.schedule.workload import Schedule, Workload, schedule_from_cuts
 
 MOST_BUCKETS, MOST_LAYERS = 32, 2000
@@ -53,9 +53,7 @@ def _fewest(ready: list[float], prefix: list[int], cost: Cost, latest: float, mo
 
     With k buckets the first j layers end at f_k(j) = min over i < j of max(f_{k−1}(i), r(j)) + t(S(j) − S(i)).
     """
-    layers, sizes = len(ready), np.array(prefix, float)
-    takes = costs(cost, np.maximum(0.0, sizes[None, :] - sizes[:, None]).ravel()).reshape(layers + 1, layers + 1)
-    takes = np.where(np.arange(layers + 1)[:, None] < np.arange(layers + 1), takes, np.inf)  # [i, j], i < j
+    layers, takes = len(ready), message_times(cost, prefix)
     begins = np.array([0.0, *ready])
     finish = np.full(layers + 1, np.inf)
     finish[0] = 0.0
