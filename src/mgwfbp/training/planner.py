@@ -65,7 +65,14 @@ class Planner:
     def make(self, times: list[IterationTimes]) -> Plan:
         """Plan for the profiled iterations `times`, and say so. Collective."""
         self.plan = make_plan(
-            self.world, self.config.schedule, self.network, self.batch_size, times, self.all_reduce, self.modes
+            self.world,
+            self.config.schedule,
+            self.network,
+            self.batch_size,
+            times,
+            self.all_reduce,
+            self.modes,
+            shared_updates=self.plan is not None and self.plan.schedule.mode == SHARDED,
         )
         self.reporter.plan(self.plan)
         self.drift.planned()

@@ -66,11 +66,13 @@ def make_plan(
     times: Sequence[IterationTimes],
     all_reduce: dict[str, Any] | None,
     modes: tuple[str, ...] = (ALL_REDUCE, PIPELINED, SHARDED),
+    shared_updates: bool = False,
 ) -> Plan:
     """The plan of `policy` for the profiled iterations `times` and the measured cost `all_reduce` (a NETWORK object).
 
     Collective. The schedule is made by rank 0 and broadcast, so that no rank's rounding can give it another one.
-    Raises UserError if its mode is not one of `modes`, those that the run permits.
+    Raises UserError if its mode is not one of `modes`, those that the run permits. With `shared_updates` each rank made
+    its share of the updates only in those iterations.
     """
     source = f"measured: median of {len(times)} iterations, maximum over {world.size} ranks"
     workload = workload_from_times(network.name, batch_size, network.arena, times, world.max, source)
@@ -82,7 +84,8 @@ def make_plan(
             if schedule.mode not in modes:
                 raise UserError(f"--schedule {policy}: {NEEDS_ALL_SUMS}")
     agreed: Schedule = world.comm.bcast(schedule, root=0)
-    return Plan(workload, all_reduce, agreed, predict(workload, agreed, cost), updates_s(world, times))
+    update_s = updates_s(world, times) * (world.size if shared_updates else 1)
+    return Plan(workload, all_reduce, agreed, predict(workload, agreed, cost), update_s)
 
 
 def _with_updates(workload: Workload, update_s: float) -> Workload:
