@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from mgwfbp.comm import cuda_support
-from mgwfbp.comm.choose import choose, choose_transport
+from mgwfbp.comm.choose import NAMES, choose, choose_transport
 from mgwfbp.errors import UserError
+from mgwfbp.training.config import TRANSPORTS
 
 
 @pytest.mark.parametrize(
@@ -40,6 +41,10 @@ def test_the_choice_and_its_reason(wanted, on_device, vendor, cuda, name, says):
 def test_what_cannot_be(wanted, on_device, says):
     with pytest.raises(UserError, match=says):
         choose(wanted, on_device, "MPICH", True)
+
+
+def test_the_options_are_checked_against_the_same_names_without_mpi():
+    assert TRANSPORTS == NAMES
 
 
 def test_the_mpi_that_is_loaded_answers():

@@ -11,6 +11,7 @@ from mgwfbp.fields import bytes_from_text
 from mgwfbp.files import check_writable, json_text, write_json
 from mgwfbp.schedule import compared
 from mgwfbp.simulate.networks import cost_from_spec
+from mgwfbp.training.config import TRANSPORTS
 
 
 @click.group("bench", short_help="Measure what this machine and its network can do.")
@@ -33,12 +34,11 @@ def allreduce(output: str | None, largest: str, transport: str) -> None:
     if output:
         check_writable(output)
     nbytes = bytes_from_text(largest, "--largest")
+    if transport not in TRANSPORTS:
+        raise unknown_name("transport", transport, TRANSPORTS)
     from mgwfbp.comm import World, agree, open_transport
-    from mgwfbp.comm.choose import NAMES
     from mgwfbp.training.start import load_kernels
 
-    if transport not in NAMES:
-        raise unknown_name("transport", transport, NAMES)
     world = World(command="bench")
     agree(world.comm, "options", [f"largest {nbytes}", f"transport {transport}"])
     kernels = load_kernels(world, "numpy" if transport == "host" else "cupy")

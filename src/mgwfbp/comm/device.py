@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mgwfbp.comm.shards import bounds, chunks
+from mgwfbp.comm.shards import chunks, owned
 from mgwfbp.comm.transport import FIRST_GUESS, HostTransport
 from mgwfbp.comm.world import MPI
 from mgwfbp.schedule import Cost
@@ -33,8 +33,11 @@ class _OnDevice(HostTransport):
 
     def mark(self) -> Any:
         """An event behind everything that the main thread has put into its stream."""
+        return self._event(self.cupy.cuda.get_current_stream())
+
+    def _event(self, stream: Any) -> Any:
         event = self.cupy.cuda.Event(disable_timing=True)
-        event.record(self.cupy.cuda.get_current_stream())
+        event.record(stream)
         return event
 
     def wait_for(self, mark: Any) -> None:
@@ -73,7 +76,8 @@ class StagedTransport(_OnDevice):
 
     def reduce_scatter(self, array: Any) -> None:
         """Sum this rank's own parts over all ranks."""
-        self._on_host(super().reduce_scatter, array, received=self._own(len(array)))
+        own = owned(slice(0, len(array)), self.comm.Get_rank(), self.comm.Get_size(), self.most)
+        self._on_host(super().reduce_scatter, array, received=own)
 
     def all_gather(self, array: Any) -> None:
         """Spread every rank's own parts."""
@@ -89,17 +93,7 @@ class StagedTransport(_OnDevice):
     def _down(self, array: Any, part: slice) -> Any:
         """Copy `part` to the host, and an event behind it."""
         array[part].get(stream=self.down, out=self.pinned[part], blocking=False)
-        event = self.cupy.cuda.Event(disable_timing=True)
-        event.record(self.down)
-        return event
-
-    def _own(self, elements: int) -> list[slice]:
-        parts = []
-        for chunk in chunks(slice(0, elements), self.most):
-            edges = bounds(chunk.stop - chunk.start, self.comm.Get_size())
-            rank = self.comm.Get_rank()
-            parts.append(slice(chunk.start + edges[rank], chunk.start + edges[rank + 1]))
-        return parts
+        return self._event(self.down)
 
 
 class DeviceTransport(_OnDevice):

