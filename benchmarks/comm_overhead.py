@@ -16,9 +16,9 @@ from queue import SimpleQueue
 
 import numpy as np
 
-from mgwfbp.arena import Arena, LayerSpec
 from mgwfbp.comm import CommThread, HostTransport, World, sharpen_sleeps
 from mgwfbp.kernels import threads
+from mgwfbp.net import Arena, LayerSpec
 from mgwfbp.schedule import unmerged
 
 SIZES = (256, 16 << 10, 256 << 10, 4 << 20)

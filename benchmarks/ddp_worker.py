@@ -15,8 +15,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from mgwfbp.bench import torch_eager
 from mgwfbp.kernels import kernel_set
-from mgwfbp.measure import torch_eager
 from mgwfbp.models import build
 
 

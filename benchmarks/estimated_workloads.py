@@ -11,10 +11,10 @@ import json
 import sys
 from pathlib import Path
 
+from mgwfbp.bench.roofline import estimate, load_device
 from mgwfbp.files import write_text
-from mgwfbp.measure.roofline import estimate, load_device
 from mgwfbp.models import build
-from mgwfbp.schedule.workload import workload_to_dict
+from mgwfbp.schedule import workload_to_dict
 
 # device, model, batch size of a rank
 SHIPPED = [

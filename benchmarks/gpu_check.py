@@ -24,11 +24,12 @@ from typing import Any
 
 import numpy as np
 
-from mgwfbp.fusion import fuse
-from mgwfbp.kernels import cupy_set
-from mgwfbp.layers import Step
+from mgwfbp.kernels import Kernels
+from mgwfbp.kernels.gpu import load
 from mgwfbp.models import build
-from mgwfbp.training.optimizer import SGD
+from mgwfbp.net import fuse
+from mgwfbp.net.layers import Step
+from mgwfbp.optim.sgd import SGD
 
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
@@ -95,7 +96,7 @@ def timed(step: Callable[[], None]) -> float:
 
 
 def our_step(model: str, batch: int) -> Callable[[], None]:
-    kernels = cupy_set.load("fp32")
+    kernels = load.load("fp32")
     net = fuse(build(model)).allocate(seed=1, kernels=kernels)
     sgd = SGD(net.arena, kernels, lr=0.01, momentum=0.9, weight_decay=1e-4)
     rng = np.random.default_rng(0)
@@ -114,15 +115,14 @@ def our_step(model: str, batch: int) -> Callable[[], None]:
 def torch_step(model: str, batch: int) -> Callable[[], None]:
     import torch
 
-    from mgwfbp.measure import torch_eager
+    from mgwfbp.bench import torch_eager
 
     if not torch.cuda.is_available():
         raise RuntimeError(f"torch {torch.__version__} has no CUDA")
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
-    from mgwfbp.kernels import numpy_set
 
-    net = build(model).allocate(seed=1, kernels=numpy_set)
+    net = build(model).allocate(seed=1, kernels=Kernels())
     parameters = {}
     for name, tensor in torch_eager.parameters(net).items():
         device = tensor.detach().cuda()
@@ -163,7 +163,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", default="gpu_check.json", help="where the JSON goes")
     arguments = parser.parse_args()
-    if why := cupy_set.why_not():
+    if why := load.why_not():
         print(f"skipped: {why}")
         return
     import cupy

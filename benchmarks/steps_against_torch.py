@@ -2,7 +2,7 @@
 
     python benchmarks/steps_against_torch.py [--threads 1] [--rounds 9] [--out steps.json]
 
-Each net's sides are processes that step in turn (mgwfbp/training/bench_step.py); ratios are to torch's better layout.
+Each net's sides are processes that step in turn (mgwfbp/bench/step.py); ratios are to torch's better layout.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import argparse
 import json
 from pathlib import Path
 
-from mgwfbp.training.bench_step import bench_step
+from mgwfbp.bench.step import bench_step
 
 NETS = (("resnet20", 64), ("resnet50", 4), ("googlenet", 8), ("vgg16", 4))
 

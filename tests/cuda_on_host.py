@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mgwfbp.kernels import cuda_sources
-from mgwfbp.kernels.cupy_set import CupySet
+from mgwfbp.kernels.gpu import sources
+from mgwfbp.kernels.gpu.cupy_set import CupySet
 
 SHIM = """
 #include <cmath>
@@ -56,8 +56,8 @@ reads: list[str] | None = None  # where the host may read arrays of the device, 
 
 
 def host_source() -> str:
-    parts = [SHIM, *(cuda_sources.source(family) for family in cuda_sources.FAMILIES)]
-    for name, kernel in cuda_sources.declarations().items():
+    parts = [SHIM, *(sources.source(family) for family in sources.FAMILIES)]
+    for name, kernel in sources.declarations().items():
         declared = ", ".join(f"{p.type} {'*' if p.pointer else ''}{p.name}" for p in kernel.parameters)
         parts.append(RUNNER.format(name=name, declared=declared, passed=", ".join(p.name for p in kernel.parameters)))
     return "\n".join(parts)
@@ -79,7 +79,7 @@ def library(dtype: str) -> ctypes.CDLL:
 
 
 def run(kernel, dtype, blocks, threads, arguments):
-    """Run a kernel's whole grid; `arguments` as `cuda_sources.checked` gives them."""
+    """Run a kernel's whole grid; `arguments` as `sources.checked` gives them."""
     passed = [
         ctypes.c_void_p(value.ctypes.data) if isinstance(value, np.ndarray) else C_TYPES[type(value)](value.item())
         for value in arguments
@@ -91,8 +91,8 @@ def run(kernel, dtype, blocks, threads, arguments):
 def launch(kernel, dtype, width, *arguments, rows=1):
     """As cupy_launch.launch, with the same checks and the same grid, but it returns when the kernel has run."""
     assert all(isinstance(a, DeviceArray | int | float | np.generic | None) for a in arguments), (kernel, arguments)
-    checked = cuda_sources.checked(kernel, dtype, arguments)
-    run(kernel, dtype, cuda_sources.grid(width, rows), cuda_sources.THREADS, checked)
+    checked = sources.checked(kernel, dtype, arguments)
+    run(kernel, dtype, sources.grid(width, rows), sources.THREADS, checked)
 
 
 class DeviceArray(np.ndarray):
@@ -210,7 +210,7 @@ class RawModule:
     """CuPy's, as far as cupy_launch uses it: the functions of a source, which run on the host."""
 
     def __init__(self, code, options):
-        assert code in {cuda_sources.source(family) for family in cuda_sources.FAMILIES}
+        assert code in {sources.source(family) for family in sources.FAMILIES}
         self.dtype = {"-DELEMENT=float": "float32", "-DELEMENT=double": "float64"}[options[0]]
 
     def get_function(self, kernel):

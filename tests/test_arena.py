@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mgwfbp.arena import ALIGNMENT, Arena, LayerSpec
+from mgwfbp.net import ALIGNMENT, Arena, LayerSpec
 
 shapes = st.lists(st.integers(0, 9), max_size=3).map(tuple)
 layers = st.lists(st.lists(shapes, min_size=1, max_size=3), min_size=1, max_size=6)

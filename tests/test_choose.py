@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mgwfbp.comm import cuda_support
-from mgwfbp.comm.choose import NAMES, choose, choose_transport
+from mgwfbp.comm import cuda_support, transport_names
+from mgwfbp.comm.transports.choose import choose, choose_transport
 from mgwfbp.errors import UserError
-from mgwfbp.training.config import TRANSPORTS
 
 
 @pytest.mark.parametrize(
@@ -43,8 +42,8 @@ def test_what_cannot_be(wanted, on_device, says):
         choose(wanted, on_device, "MPICH", True)
 
 
-def test_the_options_are_checked_against_the_same_names_without_mpi():
-    assert TRANSPORTS == NAMES
+def test_the_names_are_those_of_the_registry():
+    assert transport_names() == ["auto", "host", "staged", "device", "device-blocking"]
 
 
 def test_the_mpi_that_is_loaded_answers():

@@ -432,7 +432,7 @@ def test_ranks_started_differently_stop_with_both_fingerprints(tmp_path, first, 
     assert "nothing was sent: rank 0 has fingerprint" in line
     assert "rank 1 has" in line
     for side in (first, second):
-        assert {"lenet": "network lenet", "mlp": "network mlp", "0.1": "lr=0.1", "0.2": "lr=0.2"}[side[-1]] in line
+        assert {"lenet": "net lenet", "mlp": "net mlp", "0.1": "lr=0.1", "0.2": "lr=0.2"}[side[-1]] in line
     assert not (tmp_path / "run").exists()
 
 
@@ -455,7 +455,7 @@ FAILING = """
     import numpy as np
     from mgwfbp.cli import main
     from mgwfbp.comm import HostTransport
-    from mgwfbp.layers import Linear
+    from mgwfbp.net.layers import Linear
     from mpi4py import MPI
 
     def fail(self, *arguments):

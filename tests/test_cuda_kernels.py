@@ -8,18 +8,21 @@ import subprocess
 import numpy as np
 import pytest
 
-from mgwfbp.kernels import cuda_sources, cupy_set, gemm_conv, numpy_set
-from mgwfbp.layers import AvgPool2d
+from mgwfbp.kernels import Kernels
+from mgwfbp.kernels.gpu import cupy_set, gemm_conv, sources
+from mgwfbp.net.layers import AvgPool2d
 from tests import cuda_on_host
 from tests.cuda_on_host import DEVICE, TOLERANCE, launch, random, to_device, to_host
 from tests.torch_reference import distance
+
+numpy_set = Kernels()
 
 ARCHITECTURES = (75, 80, 86, 89, 90)
 
 
 @pytest.mark.parametrize("element", ["float", "double"])
 def test_every_source_compiles_for_every_architecture(element, tmp_path):
-    source = "\n".join(cuda_sources.source(family) for family in cuda_sources.FAMILIES)
+    source = "\n".join(sources.source(family) for family in sources.FAMILIES)
     nvcc = shutil.which("nvcc")
     if nvcc is not None:
         (tmp_path / "kernels.cu").write_text(source, "utf-8")
@@ -71,9 +74,9 @@ def compare(name, dtype, *arguments, tolerance=None, **options):
 def threads(request, monkeypatch):
     """Also with so few threads that every loop in every kernel is taken, and in the other order."""
     if request.param == "few threads":
-        monkeypatch.setattr(cuda_sources, "THREADS", 7)
-        monkeypatch.setattr(cuda_sources, "MOST_BLOCKS", 6)
-        monkeypatch.setattr(cuda_sources, "MOST_ROWS", 2)
+        monkeypatch.setattr(sources, "THREADS", 7)
+        monkeypatch.setattr(sources, "MOST_BLOCKS", 6)
+        monkeypatch.setattr(sources, "MOST_ROWS", 2)
         monkeypatch.setattr(cupy_set, "MANY_THREADS", 64)
         monkeypatch.setattr(cupy_set, "SUM_ROWS", 5)
         monkeypatch.setattr(cupy_set, "FEW_LANES", 3)
@@ -229,8 +232,8 @@ def test_a_call_that_does_not_fit_the_declaration_is_refused():
 
 
 def test_grids():
-    assert cuda_sources.grid(1) == (1, 1)
-    assert cuda_sources.grid(0, 0) == (1, 1)  # CUDA refuses an empty grid
-    assert cuda_sources.grid(10**12) == (cuda_sources.MOST_BLOCKS, 1)
-    assert cuda_sources.grid(1000, 10**6) == (1, cuda_sources.MOST_ROWS)
-    assert cuda_sources.grid(1000, 100) == (4, 100)
+    assert sources.grid(1) == (1, 1)
+    assert sources.grid(0, 0) == (1, 1)  # CUDA refuses an empty grid
+    assert sources.grid(10**12) == (sources.MOST_BLOCKS, 1)
+    assert sources.grid(1000, 10**6) == (1, sources.MOST_ROWS)
+    assert sources.grid(1000, 100) == (4, 100)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from mgwfbp.kernels import cudnn, cupy_set, gemm_conv
-from mgwfbp.kernels.cupy_set import CupySet
+from mgwfbp.kernels.gpu import cudnn, load
+from mgwfbp.kernels.gpu.cudnn_set import CudnnSet
 from tests.cuda_on_host import launch, to_host, xp
 from tests.test_cuda_kernels import CONVOLUTIONS, check_convolution
 
@@ -49,8 +49,7 @@ class PlanByTorch:
 
 
 def with_cudnn(plan=PlanByTorch):
-    products = gemm_conv.GemmConvolutions(xp, launch)
-    return CupySet(xp, launch, cudnn.CudnnConvolutions(xp, launch, plan, products))
+    return CudnnSet(xp, launch, plan=plan)
 
 
 @pytest.mark.parametrize("name", CONVOLUTIONS)
@@ -80,7 +79,7 @@ def test_cudnn_graphs_are_valid(name, dtype):
         pytest.skip(f"the library of cuDNN is not found: {error}")
     x, kernel, out, stride, pad, groups = CONVOLUTIONS[name]
     weight = (*kernel, x[3] // groups, out)
-    for math in cupy_set.MATHS:
+    for math in load.MATHS:
         assert cudnn.barred_notes(math)
         for operation in OPERATIONS:
             assert cudnn.graph(operation, cudnn.Shape(x, weight, stride, pad, groups, dtype, math)) is not None

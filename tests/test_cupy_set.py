@@ -10,18 +10,19 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from mgwfbp.arena import Arena, LayerSpec
 from mgwfbp.errors import UserError
-from mgwfbp.fusion import fuse
-from mgwfbp.kernels import cupy_set, kernel_set, numpy_set
-from mgwfbp.layers import LRN, AvgPool2d, Conv2d, Dropout, Flatten, GlobalAvgPool, Linear, MaxPool2d, PReLU, Step
+from mgwfbp.kernels import Kernels, kernel_set
+from mgwfbp.kernels.gpu import load
 from mgwfbp.models import build
-from mgwfbp.network import Network
-from mgwfbp.training.optimizer import SGD
+from mgwfbp.net import Arena, LayerSpec, Net, fuse
+from mgwfbp.net.layers import LRN, AvgPool2d, Conv2d, Dropout, Flatten, GlobalAvgPool, Linear, MaxPool2d, PReLU, Step
+from mgwfbp.optim.sgd import SGD
 from tests.cuda_on_host import DEVICE, TOLERANCE, Cupy, random, to_device, to_host
 from tests.test_cudnn import with_cudnn
 from tests.test_layers import CASES
 from tests.torch_reference import distance
+
+numpy_set = Kernels()
 
 
 def run_layer(make, shapes, dtype, kernels, inputs, dy, convert):
@@ -59,7 +60,7 @@ def test_every_layer_is_the_same_on_the_device(name, dtype):
 
 def small_zoo():
     """What other published nets have and these have not: LRN, groups, dropout, PReLU, ceil, auxiliary heads."""
-    net = Network("zoo", (13, 11, 3))
+    net = Net("zoo", (13, 11, 3))
     x = net.chain(
         net.input,
         conv1=Conv2d(8, 5, stride=2, pad=2),
@@ -83,14 +84,13 @@ NETS = {
 def train(net, kernels, dtype, iterations):
     """Losses and parameters after some iterations, as training does them; nothing is read before the end."""
     net = fuse(net).allocate(seed=1, dtype=dtype, kernels=kernels)
-    sgd = SGD(net.arena, kernels, lr=0.01, momentum=0.9, weight_decay=1e-3, nesterov=True)
+    sgd = SGD(lr=0.01, momentum=0.9, weight_decay=1e-3, nesterov=True).open(net.arena, kernels)
     losses, right = [], []
     for iteration in range(iterations):
         images = random(dtype, 4, *net.input.shape, seed=iteration)
         loss, correct = net.forward(images, np.arange(4) % net.classes, Step(iteration=iteration))
         net.backward()
-        for part in net.arena.layer_slices:
-            sgd.update(part)
+        sgd.update(net.arena.layer_slices)
         losses.append(loss)
         right.append(correct)
     loss, _ = net.forward(images, np.arange(4) % net.classes, Step(training=False))
@@ -120,7 +120,7 @@ def test_a_view_that_shows_one_value_many_times_is_not_added_to_in_place():
     """GlobalAvgPool's gradient is such a view, and the node before it has another gradient."""
     gradients = []
     for kernels in (numpy_set, DEVICE):
-        net = Network("two ways", (4, 4, 3))
+        net = Net("two ways", (4, 4, 3))
         x = net.add("conv", Conv2d(5, 3, pad=1), net.input)
         pooled, flat = net.add("pool", GlobalAvgPool(), x), net.add("flat", Flatten(), x)
         heads = [net.add(name, Linear(2), node) for name, node in (("one", flat), ("two", pooled))]
@@ -133,23 +133,23 @@ def test_a_view_that_shows_one_value_many_times_is_not_added_to_in_place():
 
 def put_in_cupys_place(monkeypatch, module):
     """Let `import cupy` give `module`."""
-    for place in ("mgwfbp.kernels", "mgwfbp.kernels.cupy_set"):  # and no numba, which takes a second to load
+    for place in ("mgwfbp.kernels.choose", "mgwfbp.kernels.gpu.load"):  # and no numba, which takes a second to load
         monkeypatch.setattr(f"{place}.find_spec", lambda name: object() if name == "cupy" else None)
     monkeypatch.setitem(sys.modules, "cupy", module)
     monkeypatch.setitem(sys.modules, "cudnn", None)  # an ImportError
-    monkeypatch.setitem(sys.modules, "mgwfbp.kernels.cupy_launch", None)  # what the test imports goes with the test
-    del sys.modules["mgwfbp.kernels.cupy_launch"]
+    monkeypatch.setitem(sys.modules, "mgwfbp.kernels.gpu.launch", None)  # what the test imports goes with the test
+    del sys.modules["mgwfbp.kernels.gpu.launch"]
     monkeypatch.setenv("CUPY_TF32", "1")
-    monkeypatch.setattr("mgwfbp.kernels._say_once", lambda text: sys.stderr.write(text + "\n"))
+    monkeypatch.setattr("mgwfbp.kernels.choose._say_once", lambda text: sys.stderr.write(text + "\n"))
     monkeypatch.delenv("MGWFBP_KERNELS", raising=False)
-    cupy_set.load.cache_clear()
+    load.load.cache_clear()
 
 
 def test_where_there_is_a_gpu_the_set_is_loaded_and_a_net_trains(monkeypatch, capsys):
     """All the way from the choice of the set to CuPy's RawModule, which alone is a stand-in."""
     put_in_cupys_place(monkeypatch, Cupy())
     found = kernel_set()
-    cupy_set.load.cache_clear()
+    load.load.cache_clear()
     assert found.name == "cupy"
     assert capsys.readouterr().err.startswith("mgwfbp: cuDNN cannot be used (")
     assert os.environ["CUPY_TF32"] == "0"
@@ -185,13 +185,14 @@ def test_mistakes_in_the_choice_are_named(monkeypatch):
     with pytest.raises(UserError, match="known are cupy, fast, numpy"):
         kernel_set("cupi")
     with pytest.raises(UserError, match="unknown math 'bf16': known are fp32, tf32"):
-        cupy_set.load("bf16")
-    monkeypatch.setattr("mgwfbp.kernels.cupy_set.find_spec", lambda name: None)
+        load.load("bf16")
+    monkeypatch.setattr("mgwfbp.kernels.gpu.load.find_spec", lambda name: None)
     with pytest.raises(UserError, match="CuPy is not installed"):
         kernel_set("cupy")
 
 
 def test_the_cpu_sets_do_not_import_cupy():
-    code = "import sys; from mgwfbp.kernels import cupy_set, cudnn, kernel_set; kernel_set('numpy'); "
+    code = "import sys; from mgwfbp.kernels.gpu import cudnn, load; "
+    code += "from mgwfbp.kernels import kernel_set; kernel_set('numpy'); "
     code += "sys.exit(bool({'cupy', 'cudnn'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -10,9 +10,8 @@ import pytest
 from mgwfbp.cli.main import COMMANDS
 from mgwfbp.models import MODELS
 from mgwfbp.schedule import AffineCost, lower_bound_s, make_schedule, predict
-from mgwfbp.simulate.networks import cluster_from_spec
+from mgwfbp.simulate.specs import cluster_from_spec, workload_from_spec
 from mgwfbp.simulate.sweep import sweep
-from mgwfbp.simulate.workloads import workload_from_spec
 
 from .test_schedule import workload
 

@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from mgwfbp.measure.doctor import NOTE, OK, PROBLEM, device_check, gpus, launcher
+from mgwfbp.bench.doctor import NOTE, OK, PROBLEM, device_check, gpus, launcher
 from tests.test_cli import MGWFBP, MPIRUN, needs_mpirun, run
 
 

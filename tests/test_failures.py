@@ -134,8 +134,8 @@ def test_a_fault_that_is_none_is_one_line(tmp_path, fault, says):
 
 SCRIPT = """
 import sys
-from mgwfbp.training.config import Config
-from mgwfbp.training.loop import train
+from mgwfbp.runs.config import Config
+from mgwfbp.runs.start import train
 from mgwfbp.comm import World
 world = World()
 if world.rank == 1 and sys.argv[1] == "before":

@@ -16,12 +16,11 @@ from mgwfbp.cli.main import cli
 from mgwfbp.data import load
 from mgwfbp.errors import UserError
 from mgwfbp.files import parse_toml
-from mgwfbp.simulate.networks import cost_from_spec
-from mgwfbp.simulate.workloads import workload_from_spec
-from mgwfbp.training.checkpoint import newest
-from mgwfbp.training.config import Config
-from mgwfbp.training.fault import fault_from_environment
-from mgwfbp.training.lr import check_lr
+from mgwfbp.optim.lr import check_lr
+from mgwfbp.runs.checkpoint import newest
+from mgwfbp.runs.config import Config
+from mgwfbp.simulate.specs import cost_from_spec, workload_from_spec
+from mgwfbp.watch.fault import fault_from_environment
 
 many = settings(max_examples=250, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 few = settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)

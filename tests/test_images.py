@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mgwfbp.data import Share, image_folder
+from mgwfbp.data import Share, load
 from mgwfbp.errors import UserError
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow, which decodes images, is not installed")
@@ -30,7 +30,7 @@ def folder(tmp_path):
 
 
 def open_folder(folder, size=56, **settings):
-    return image_folder(f"images:{size}", str(folder), **{"threads": 2, "skip": False, **settings})
+    return load(f"images:{size}", str(folder), **{"threads": 2, "skip": False, **settings})
 
 
 def share(indices, first_row=0, global_batch=6):
@@ -138,4 +138,4 @@ def test_folders_that_are_laid_out_otherwise(folder, spoil, message):
 @pytest.mark.parametrize("spec", ["images:0", "images:-3", "images:big", "images:224x224"])
 def test_sizes_that_are_none(folder, spec):
     with pytest.raises(UserError, match="write the size of the images"):
-        image_folder(spec, str(folder), threads=1, skip=False)
+        load(spec, str(folder), threads=1, skip=False)

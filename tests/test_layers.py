@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from mgwfbp.arena import Arena, LayerSpec
 from mgwfbp.errors import UserError
-from mgwfbp.kernels import kernel_set, numpy_conv
-from mgwfbp.layers import (
+from mgwfbp.kernels import kernel_set
+from mgwfbp.kernels.numpy import conv as numpy_conv
+from mgwfbp.net import Arena, LayerSpec, Net
+from mgwfbp.net.layers import (
     LRN,
     Add,
     AvgPool2d,
@@ -30,7 +31,6 @@ from mgwfbp.layers import (
     Step,
     Tanh,
 )
-from mgwfbp.network import Network
 from tests.torch_reference import NHWC_TO_NCHW, distance, from_torch, layout_of, to_torch
 
 f = torch.nn.functional
@@ -375,7 +375,7 @@ def test_nan_wins_in_pooling_and_passes_relu(kernels):
 
 
 def test_gradients_of_one_node_from_a_pool_and_a_layer():
-    net = Network("two ways", (4, 4, 3))
+    net = Net("two ways", (4, 4, 3))
     x = net.add("conv", Conv2d(5, 3, pad=1), net.input)
     pooled = net.add("pool", GlobalAvgPool(), x)
     flat = net.add("flat", Flatten(), x)

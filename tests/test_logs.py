@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mgwfbp.errors import UserError
 from mgwfbp.simulate.logs import bcaffe_workload, nccl_network, osu_network, read_log
-from mgwfbp.simulate.workloads import workload_from_spec
+from mgwfbp.simulate.specs import workload_from_spec
 
 LOGS = Path(__file__).resolve().parents[2] / "shared" / "data" / "bcaffe-k80"
 needs_logs = pytest.mark.skipif(not LOGS.exists(), reason="the public B-Caffe logs are not here")

@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+from mgwfbp.bench import torch_eager
 from mgwfbp.errors import UserError
-from mgwfbp.fusion import fuse
 from mgwfbp.kernels import kernel_set
-from mgwfbp.layers import Add, BatchNorm2d, Concat, Flatten, GlobalAvgPool, Linear, ReLU, Step, Tanh
-from mgwfbp.measure import torch_eager
 from mgwfbp.models import MODELS, build
-from mgwfbp.network import Network
-from mgwfbp.simulate.workloads import workload_from_spec
+from mgwfbp.net import Net, fuse
+from mgwfbp.net.layers import Add, BatchNorm2d, Concat, Flatten, GlobalAvgPool, Linear, ReLU, Step, Tanh
+from mgwfbp.simulate.specs import workload_from_spec
 from tests import torch_reference
 from tests.torch_reference import NHWC_TO_NCHW, distance, from_torch, layout_of, parameters
 
@@ -170,7 +169,7 @@ def test_fusion_changes_which_layer_works_and_nothing_else():
         net.forward(images, labels, Step())
         net.backward()
     assert distance(fused.arena.gradients, plain.arena.gradients) < 1e-12
-    two_users = Network("two", (4,))
+    two_users = Net("two", (4,))
     x = two_users.add("bn", BatchNorm2d(), two_users.input)
     y = two_users.add("relu", ReLU(), x)
     two_users.finish(two_users.add("fc", Linear(2), two_users.add("add", Add(), x, y)))
@@ -193,7 +192,7 @@ def check_by_central_differences(net, images, labels, every=1):
 
 
 def test_several_losses_are_added_in_training_and_only_the_main_one_counts_in_evaluation():
-    net = Network("heads", (6,))
+    net = Net("heads", (6,))
     x = net.add("a", Linear(5), net.input)
     side = net.add("side", Linear(3), x)
     y = net.add("b", Linear(4), x)
@@ -223,7 +222,7 @@ def test_googlenet_is_the_net_of_the_public_trace():
 
 def branching():
     """A net with a branch, a join of both kinds, and a value used three times."""
-    net = Network("branching", (6,))
+    net = Net("branching", (6,))
     x = net.add("a", Linear(5), net.input)
     left, right = net.add("b", Linear(5), x), net.add("relu", ReLU(), x)
     joined = net.add("add", Add(), left, right, x)
@@ -277,7 +276,7 @@ def test_backward_does_not_read_what_it_has_announced(name):
 
 
 def test_a_branch_that_leads_nowhere_has_no_gradient():
-    net = Network("dead end", (4,))
+    net = Net("dead end", (4,))
     net.add("unused", Linear(2), net.input)
     net.finish(net.add("fc", Linear(3), net.input)).allocate()
     net.arena.gradients[...] = np.nan
@@ -310,7 +309,7 @@ def test_the_sum_over_parts_of_a_batch_is_the_whole_batch():
 
 
 def test_mistakes_in_a_graph_are_named():
-    net = Network("bad", (4, 4, 3))
+    net = Net("bad", (4, 4, 3))
     x = net.add("pool", GlobalAvgPool(), net.input)
     with pytest.raises(UserError, match="two layers are called pool"):
         net.add("pool", Flatten(), x)

@@ -9,7 +9,7 @@ import pytest
 from mgwfbp.errors import UserError
 from mgwfbp.schedule import AffineCost, TableCost
 from mgwfbp.schedule.clusters import ALGORITHMS
-from mgwfbp.simulate.networks import cost_from_dict, cost_from_spec
+from mgwfbp.simulate.specs import cost_from_dict, cost_from_spec
 
 
 @pytest.mark.parametrize(

@@ -11,27 +11,24 @@ from hypothesis import strategies as st
 
 from mgwfbp.errors import UserError
 from mgwfbp.schedule import (
+    ALL_REDUCE,
+    PIPELINED,
+    SHARDED,
     AffineCost,
+    Bucket,
     LayerProfile,
+    Schedule,
     TableCost,
     Workload,
     make_schedule,
     predict,
     schedule_from_cuts,
-)
-from mgwfbp.schedule.bound import lower_bound_s
-from mgwfbp.schedule.cost import halves
-from mgwfbp.schedule.workload import (
-    ALL_REDUCE,
-    PIPELINED,
-    SHARDED,
-    Bucket,
-    Schedule,
     workload_from_dict,
     workload_to_dict,
 )
-from mgwfbp.simulate.networks import cost_from_spec
-from mgwfbp.simulate.workloads import workload_from_spec
+from mgwfbp.schedule.bound import lower_bound_s
+from mgwfbp.schedule.cost import halves
+from mgwfbp.simulate.specs import cost_from_spec, workload_from_spec
 from tests.test_schedule import affine_costs, table_costs
 
 NAMES = ("wfbp", "single", "mgwfbp", "optimal", "pipelined", "sharded")

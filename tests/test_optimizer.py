@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from mgwfbp.arena import Arena, LayerSpec
 from mgwfbp.errors import UserError
 from mgwfbp.kernels import kernel_set
-from mgwfbp.training.lr import EXAMPLES, KEYS, check_lr, lr_policy
-from mgwfbp.training.optimizer import SGD
+from mgwfbp.net import Arena, LayerSpec
+from mgwfbp.optim.lr import EXAMPLES, KEYS, check_lr, lr_policy
+from mgwfbp.optim.sgd import SGD
 
 
 def arena_of(values, dtype=np.float64):
@@ -27,15 +27,15 @@ def test_against_torch(momentum, decay, nesterov, kernels):
     rng = np.random.default_rng(0)
     dtype = np.float32 if kernels.name == "fast" else np.float64
     arena = arena_of(rng.normal(size=192), dtype)
-    ours = SGD(arena, kernels, lr=0.1, momentum=momentum, weight_decay=decay, nesterov=nesterov)
+    ours = SGD(lr=0.1, momentum=momentum, weight_decay=decay, nesterov=nesterov).open(arena, kernels)
     theirs = torch.from_numpy(arena.parameters.copy()).requires_grad_()
     optimizer = torch.optim.SGD([theirs], lr=0.1, momentum=momentum, weight_decay=decay, nesterov=nesterov)
     for _ in range(5):
         arena.gradients[:] = rng.normal(size=192)
         theirs.grad = torch.from_numpy(arena.gradients.copy())
         optimizer.step()
-        ours.update(slice(0, 128))
-        ours.update(slice(128, 192))
+        ours.update([slice(0, 128)])
+        ours.update([slice(128, 192)])
         tolerance = 1e-12 if dtype == np.float64 else 1e-5
         assert np.allclose(arena.parameters, theirs.detach().numpy(), rtol=tolerance, atol=tolerance)
 
@@ -43,18 +43,18 @@ def test_against_torch(momentum, decay, nesterov, kernels):
 def test_caffes_velocity_holds_the_learning_rate():
     """V ← m·V + lr·g: after a change of lr, Caffe keeps the old steps' size; torch would rescale them."""
     arena = arena_of(0.0)
-    sgd = SGD(arena, kernel_set(), lr=1.0, momentum=0.5)
+    sgd = SGD(lr=1.0, momentum=0.5).open(arena, kernel_set())
     arena.gradients[:] = 1.0
-    sgd.update(slice(0, 192))
+    sgd.update([slice(0, 192)])
     sgd.lr = 0.1
-    sgd.update(slice(0, 192))
+    sgd.update([slice(0, 192)])
     assert np.allclose(arena.parameters, -(1.0 + (0.5 * 1.0 + 0.1 * 1.0)))
 
 
 def test_a_slice_leaves_the_rest_alone():
     arena = arena_of(1.0)
     arena.gradients[:] = 1.0
-    SGD(arena, kernel_set(), lr=1.0).update(slice(0, 128))
+    SGD(lr=1.0).open(arena, kernel_set()).update([slice(0, 128)])
     assert not arena.parameters[:128].any()
     assert (arena.parameters[128:] == 1).all()
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from mgwfbp.bench.roofline import Device, _forward, devices, estimate, load_device
 from mgwfbp.errors import UserError
-from mgwfbp.layers import Conv2d, Linear
-from mgwfbp.measure.roofline import Device, _forward, devices, estimate, load_device
 from mgwfbp.models import build
+from mgwfbp.net.layers import Conv2d, Linear
 
 
 @pytest.mark.parametrize(

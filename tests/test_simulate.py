@@ -19,10 +19,9 @@ from mgwfbp.simulate import plots
 from mgwfbp.simulate.figures import read_shipped, shipped
 from mgwfbp.simulate.gains import gain_map, parse_sweep
 from mgwfbp.simulate.jitter import Jitter, jittered
-from mgwfbp.simulate.networks import cluster_from_spec, cost_from_spec
 from mgwfbp.simulate.reproduce import Report, googlenet_sweep, reproduce
+from mgwfbp.simulate.specs import cluster_from_spec, cost_from_spec, scaled, workload_from_spec
 from mgwfbp.simulate.sweep import node_counts, sweep
-from mgwfbp.simulate.workloads import scaled, workload_from_spec
 
 from .test_schedule import affine_costs, best_by_search, long_workloads, table_costs, workload
 

@@ -8,11 +8,18 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from mgwfbp.arena import Arena, LayerSpec
-from mgwfbp.measure.profiler import IterationTimes, workload_from_times
-from mgwfbp.measure.timeline import COMMUNICATION, COMPUTE, Span, chrome_trace, planned_spans
-from mgwfbp.schedule import AffineCost, LayerProfile, Workload, predict, schedule_from_cuts
-from mgwfbp.schedule.workload import PIPELINED
+from mgwfbp.net import Arena, LayerSpec
+from mgwfbp.runs.timeline import COMMUNICATION, COMPUTE, Span, chrome_trace, planned_spans
+from mgwfbp.schedule import (
+    PIPELINED,
+    AffineCost,
+    IterationTimes,
+    LayerProfile,
+    Workload,
+    predict,
+    schedule_from_cuts,
+    workload_from_times,
+)
 
 ARENA = Arena([LayerSpec("fc", [("w", (3, 5)), ("b", (5,))]), LayerSpec("conv", [("w", (70,))])])
 
@@ -25,7 +32,7 @@ def iteration(start, forward, first, second, tail=0):
 
 def test_medians_over_iterations_then_the_slowest_rank():
     times = [iteration(0, 100, 10, 40), iteration(1000, 120, 12, 9000), iteration(5000, 110, 14, 44)]
-    work = workload_from_times("net", 8, ARENA, times, lambda values: [2 * value for value in values], "here")
+    work = workload_from_times("net", 8, ARENA.layers, times, lambda values: [2 * value for value in values], "here")
     assert work.forward_s == pytest.approx(220e-9)  # medians: forward 110, ready after 12 and 58
     assert [layer.backward_s for layer in work.layers] == pytest.approx([24e-9, 92e-9])
     assert [(layer.name, layer.parameters, layer.nbytes) for layer in work.layers] == [
@@ -39,12 +46,12 @@ def test_the_slowest_rank_is_that_of_the_ready_times_not_of_each_layer():
     def other_rank(values):  # this one is slow in the first layer, the other in the second: both are ready after 50
         return [max(pair) for pair in zip(values, [100e-9, 10e-9, 50e-9], strict=True)]
 
-    work = workload_from_times("net", 8, ARENA, [iteration(0, 100, 40, 10)], other_rank)
+    work = workload_from_times("net", 8, ARENA.layers, [iteration(0, 100, 40, 10)], other_rank)
     assert [layer.backward_s for layer in work.layers] == pytest.approx([40e-9, 10e-9])
 
 
 def test_the_last_layer_takes_what_backward_does_after_it():
-    work = workload_from_times("net", 8, ARENA, [iteration(0, 100, 10, 40, tail=7)])
+    work = workload_from_times("net", 8, ARENA.layers, [iteration(0, 100, 10, 40, tail=7)])
     assert work.layers[1].backward_s == pytest.approx(47e-9)
 
 
@@ -88,7 +95,7 @@ def test_a_plan_that_runs_into_forward_shows_the_end_of_the_messages_before():
 
 def test_forward_times_leave_out_the_waits():
     a = IterationTimes(0, 100, [110, 150], 150, 200, 5, [(10, 40), (60, 70)])  # conv waits 30 and runs 20, fc 10 and 30
-    work = workload_from_times("net", 8, ARENA, [a])
+    work = workload_from_times("net", 8, ARENA.layers, [a])
     assert work.forward_s == pytest.approx(60e-9)
     assert [layer.forward_s for layer in work.layers] == pytest.approx([30e-9, 20e-9])
 

@@ -9,8 +9,7 @@ import pytest
 
 from mgwfbp.errors import UserError, unknown_name
 from mgwfbp.files import read_json, write_json
-from mgwfbp.schedule import LayerProfile, Workload
-from mgwfbp.schedule.workload import workload_from_dict, workload_to_dict
+from mgwfbp.schedule import LayerProfile, Workload, workload_from_dict, workload_to_dict
 
 WORK = Workload("net", 32, 0.5, (LayerProfile("fc", 10, 256, 0.25), LayerProfile("conv", 5, 256, 0.5)), "by hand")
 

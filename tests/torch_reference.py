@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from mgwfbp.measure.torch_eager import NHWC_TO_NCHW, layout_of, parameters, to_torch
+from mgwfbp.bench.torch_eager import NHWC_TO_NCHW, layout_of, parameters, to_torch
 
 __all__ = ["NHWC_TO_NCHW", "distance", "from_torch", "layout_of", "lenet", "parameters", "resnet20", "to_torch"]
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from mgwfbp.kernels import cupy_set
+from mgwfbp.kernels.gpu.cupy_set import CupySet
+from mgwfbp.kernels.gpu.load import load
 
 
 @pytest.fixture(scope="session", params=["cuDNN", "products"])
 def gpu(request):
     """The cupy kernel set in fp32, once with cuDNN and once with matrix products for convolutions."""
-    found = cupy_set.load()
+    found = load()
     if request.param == "products":
-        return cupy_set.CupySet(found.xp, found.launch)
+        return CupySet(found.xp, found.launch)
     if found.note:
         pytest.skip(found.note)
     return found

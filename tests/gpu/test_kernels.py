@@ -5,13 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mgwfbp.fusion import fuse
-from mgwfbp.kernels import cupy_set, numpy_set
-from mgwfbp.layers import AvgPool2d, Step
+from mgwfbp.kernels import Kernels
+from mgwfbp.kernels.gpu.load import why_not
 from mgwfbp.models import build
-from mgwfbp.training.optimizer import SGD
+from mgwfbp.net import fuse
+from mgwfbp.net.layers import AvgPool2d, Step
+from mgwfbp.optim.sgd import SGD
 
-if reason := cupy_set.why_not():
+numpy_set = Kernels()
+
+if reason := why_not():
     pytest.skip(f"needs a GPU: {reason}", allow_module_level=True)
 
 TOLERANCE = {"float32": 2e-5, "float64": 1e-12}

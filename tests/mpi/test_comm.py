@@ -7,12 +7,11 @@ import threading
 import numpy as np
 import pytest
 
-from mgwfbp.arena import Arena, LayerSpec
 from mgwfbp.comm import CommThread, HostTransport, agree, measure_all_reduce
-from mgwfbp.comm.transport import poll_interval_s
+from mgwfbp.comm.transports.host import poll_interval_s
 from mgwfbp.errors import SharedError, UserError
-from mgwfbp.schedule import Bucket, Schedule, schedule_from_cuts, unmerged
-from mgwfbp.schedule.workload import SHARDED
+from mgwfbp.net import Arena, LayerSpec
+from mgwfbp.schedule import SHARDED, Bucket, Network, Schedule, schedule_from_cuts, unmerged
 
 LAYERS = 5
 
@@ -192,12 +191,13 @@ def test_world_knows_its_size_and_reduces(world):
 
 def test_the_measured_cost_is_a_network_file(world):
     network = measure_all_reduce(world, 20_000, seconds_a_size=0.001)
-    assert network["nbytes"] == [256, 1024, 4096, 16384, 20224]
-    assert network["ranks"] == world.size
-    assert all(seconds > 0 for seconds in network["seconds"])
-    assert network["a_s"] >= 0
-    assert network["b_s_per_byte"] >= 0
-    assert len(set(world.comm.allgather(str(network["seconds"])))) == 1
+    assert network.nbytes == (256, 1024, 4096, 16384, 20224)
+    assert network.ranks == world.size
+    assert all(seconds > 0 for seconds in network.seconds)
+    assert network.a_s >= 0
+    assert network.b_s_per_byte >= 0
+    assert len(set(world.comm.allgather(str(network.seconds)))) == 1
+    assert Network.from_dict(network.to_dict()) == network
 
 
 @pytest.mark.parametrize("text", ["fast", "-1", "nan", "1e9"])

@@ -12,11 +12,10 @@ import pytest
 from mpi4py import MPI
 
 from mgwfbp.comm import CommThread
-from mgwfbp.comm.device import DeviceTransport, StagedTransport
-from mgwfbp.schedule import AffineCost, Bucket, Schedule, schedule_from_cuts
-from mgwfbp.schedule.workload import PIPELINED, SHARDED
-from mgwfbp.training.config import Config
-from mgwfbp.training.loop import train
+from mgwfbp.comm.transports.device import DeviceTransport, StagedTransport
+from mgwfbp.runs.config import Config
+from mgwfbp.runs.start import train
+from mgwfbp.schedule import PIPELINED, SHARDED, AffineCost, Bucket, Schedule, schedule_from_cuts
 from tests import cuda_on_host
 from tests.cuda_on_host import to_device, to_host
 from tests.streams_on_host import LazyCupy, pinned
@@ -147,20 +146,20 @@ def test_an_mpi_whose_device_sums_are_wrong_is_found_out_before_the_first_messag
 def a_gpu_each(world, monkeypatch):
     """CuPy and as many GPUs as ranks; what the host reads of the device is noted."""
     cupy = LazyCupy(world.size)
-    for place in ("mgwfbp.kernels", "mgwfbp.kernels.cupy_set", "mgwfbp.comm.devices"):
+    for place in ("mgwfbp.kernels.choose", "mgwfbp.kernels.gpu.load", "mgwfbp.comm.gpus"):
         monkeypatch.setattr(f"{place}.find_spec", lambda name: object() if name == "cupy" else None)
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setitem(sys.modules, "cudnn", None)
-    monkeypatch.setitem(sys.modules, "mgwfbp.kernels.cupy_launch", None)
-    del sys.modules["mgwfbp.kernels.cupy_launch"]
+    monkeypatch.setitem(sys.modules, "mgwfbp.kernels.gpu.launch", None)
+    del sys.modules["mgwfbp.kernels.gpu.launch"]
     monkeypatch.setattr(cuda_on_host, "reads", [])
     monkeypatch.setenv("CUPY_TF32", "0")
-    monkeypatch.setattr("mgwfbp.kernels._say_once", lambda text: None)
-    from mgwfbp.kernels import cupy_set
+    monkeypatch.setattr("mgwfbp.kernels.choose._say_once", lambda text: None)
+    from mgwfbp.kernels.gpu.load import load
 
-    cupy_set.load.cache_clear()
+    load.cache_clear()
     yield cupy
-    cupy_set.load.cache_clear()
+    load.cache_clear()
 
 
 @pytest.mark.skipif(MPI.COMM_WORLD.size > 2, reason="two ranks show it; make test has eight minutes")

@@ -10,11 +10,10 @@ import pytest
 from mpi4py import MPI
 
 from mgwfbp.errors import UserError
-from mgwfbp.measure.profiler import IterationTimes
-from mgwfbp.schedule import AffineCost
-from mgwfbp.training.config import Config
-from mgwfbp.training.drift import PATIENCE, WINDOW, Drift
-from mgwfbp.training.loop import train
+from mgwfbp.runs.config import Config
+from mgwfbp.runs.start import train
+from mgwfbp.schedule import AffineCost, IterationTimes, Watch
+from mgwfbp.schedule.drift import PATIENCE, WINDOW
 
 QUICK = {"data": "synthetic:28x28x1x10", "lr": 0.005, "profile_iterations": 3, "threads": 1, "batch_size": 4}
 
@@ -63,7 +62,7 @@ def times(seconds):
 
 
 def test_a_difference_counts_when_it_lasts_and_all_ranks_decide_alike(world):
-    drift = Drift(world, "auto")
+    drift = Watch(world.max, "auto")
     asked = []
     for window in range(4 * PATIENCE):
         slow = world.rank == world.size - 1 and window not in (1, 2)  # one rank alone is slow
@@ -78,7 +77,7 @@ def test_a_difference_counts_when_it_lasts_and_all_ranks_decide_alike(world):
 
 
 def test_a_small_difference_is_none(world):
-    drift = Drift(world, "auto")
+    drift = Watch(world.max, "auto")
     for _ in range(5 * PATIENCE * WINDOW):
         drift.add(times(0.12))
         assert not drift.plan_again(0.1)

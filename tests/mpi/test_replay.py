@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from mgwfbp.comm import EmulatedTransport, HostTransport, network_of, open_transport
+from mgwfbp.bench.profile import SyntheticRun
+from mgwfbp.bench.replay import open_replay, replay
+from mgwfbp.bench.schedules import bench_schedules, surprises
+from mgwfbp.comm import EmulatedTransport, HostTransport, open_transport
 from mgwfbp.errors import SharedError, UserError
 from mgwfbp.kernels import threads
-from mgwfbp.schedule import AffineCost, LayerProfile, TableCost, Workload
-from mgwfbp.training.bench_schedules import bench_schedules, surprises
-from mgwfbp.training.profile import SyntheticRun
-from mgwfbp.training.replay import open_replay, replay
-from mgwfbp.training.start import load_kernels
+from mgwfbp.runs.start import load_kernels
+from mgwfbp.schedule import AffineCost, LayerProfile, TableCost, Workload, network_of
 
 pytestmark = pytest.mark.skipif(MPI.COMM_WORLD.size > 2, reason="two ranks show it; make test has eight minutes")
 
@@ -63,12 +63,12 @@ def test_a_message_in_parts_gives_the_same_sums(world, monkeypatch):
 def test_a_known_cost_as_a_network_file(world):
     transport, cost, network = open_transport(world, 10_000, AffineCost(1e-3, 1e-9))
     assert isinstance(transport, EmulatedTransport)
-    assert (cost, network["a_s"], network["b_s_per_byte"]) == (AffineCost(1e-3, 1e-9), 1e-3, 1e-9)
-    table = TableCost(tuple(map(float, network["nbytes"])), tuple(network["seconds"]))
+    assert (cost, network.a_s, network.b_s_per_byte) == (AffineCost(1e-3, 1e-9), 1e-3, 1e-9)
+    table = network.cost
     for nbytes in (0, 100, 5_000, 10_000, 1e6):
         assert table(nbytes) == pytest.approx(1e-3 + 1e-9 * nbytes)
     given = TableCost((100.0, 200.0), (1.0, 3.0))
-    assert network_of(given, 10, "", 2)["seconds"] == [1.0, 3.0]
+    assert network_of(given, [10], "", 2).seconds == (1.0, 3.0)
 
 
 def work(count=6):
@@ -99,7 +99,7 @@ def test_a_replayed_workload_takes_what_is_predicted(world):
 def test_a_real_net_under_several_schedules(world):
     run = SyntheticRun(world, "lenet", 2, 1, load_kernels(world, "numpy"))
     with threads(1):
-        opened = open_transport(world, run.network.arena.gradients.nbytes, AffineCost(1e-3, 0.0))
+        opened = open_transport(world, run.net.arena.gradients.nbytes, AffineCost(1e-3, 0.0))
         transport, cost, network = opened
         result = bench_schedules(run, cost, ["wfbp", "single"], 2, transport, network)
     assert [row["schedule"] for row in result["rows"]] == ["wfbp", "single"]

@@ -11,9 +11,9 @@ import pytest
 from mpi4py import MPI
 
 from mgwfbp.errors import SharedError
-from mgwfbp.training.checkpoint import newest
-from mgwfbp.training.config import Config
-from mgwfbp.training.loop import train
+from mgwfbp.runs.checkpoint import newest
+from mgwfbp.runs.config import Config
+from mgwfbp.runs.start import train
 
 from .conftest import first_ranks
 

@@ -15,11 +15,17 @@ import pytest
 from mpi4py import MPI
 
 from mgwfbp.comm import CommThread
-from mgwfbp.data import load, shares
+from mgwfbp.data import batches, load
 from mgwfbp.errors import UserError
-from mgwfbp.layers import Step
 from mgwfbp.models import build
+from mgwfbp.net.layers import Step
+from mgwfbp.optim.sgd import SGD
+from mgwfbp.runs.config import Config
+from mgwfbp.runs.start import train
 from mgwfbp.schedule import (
+    ALL_REDUCE,
+    PIPELINED,
+    SHARDED,
     AffineCost,
     Bucket,
     LayerProfile,
@@ -29,13 +35,10 @@ from mgwfbp.schedule import (
     schedule_from_cuts,
     unmerged,
 )
-from mgwfbp.schedule.workload import ALL_REDUCE, PIPELINED, SHARDED
-from mgwfbp.training.config import Config
-from mgwfbp.training.evaluate import evaluate
-from mgwfbp.training.in_flight import InFlight
-from mgwfbp.training.iteration import run_iteration
-from mgwfbp.training.loop import train
-from mgwfbp.training.optimizer import SGD
+from mgwfbp.train.evaluate import evaluate
+from mgwfbp.train.exchange import make_exchange
+from mgwfbp.train.gradients import Gradients
+from mgwfbp.train.step import train_step
 
 from .conftest import first_ranks
 
@@ -80,26 +83,15 @@ def test_the_same_global_batch_gives_the_same_losses_at_any_number_of_ranks(worl
 def weights(world, schedule, iterations=6, model="lenet", shape="28x28x1x10"):
     """Parameters after a few iterations of `model` under `schedule`, by the public pieces."""
     data = load(f"synthetic:{shape}", seed=1)
-    network = build(model, data.shape, 10).allocate(seed=1)
-    sgd = SGD(network.arena, network.kernels, lr=0.05, momentum=0.9, weight_decay=5e-4, world=world)
-    comm = CommThread(world, network.arena)
-    flight = InFlight(comm, network.arena, sgd)
-    if schedule.mode == SHARDED:
-        sgd.keep(comm.own(schedule))
-    for number, share in zip(
-        range(iterations), shares(2048, 32, world.rank, world.size, seed=1, epoch=0), strict=False
-    ):
-        run_iteration(
-            network,
-            flight,
-            schedule,
-            share,
-            lambda share, step: (data.normalised(data.train_images[share.indices]), data.train_labels[share.indices]),
-            Step(iteration=number),
-        )
-    flight.drain()
+    net = build(model, data.shape, 10).allocate(seed=1)
+    sgd = SGD(lr=0.05, momentum=0.9, weight_decay=5e-4).open(net.arena, net.kernels, world.add)
+    comm = CommThread(world, net.arena)
+    exchange = make_exchange(schedule, comm, net, sgd, Gradients(net.arena, net.kernels, world))
+    for batch in batches(data, 32, epochs=1, iterations=iterations, rank=world.rank, ranks=world.size):
+        train_step(net, exchange, batch)
+    exchange.drain()
     comm.close()
-    return network.arena.parameters
+    return net.arena.parameters
 
 
 def test_the_schedule_never_changes_the_weights(world):

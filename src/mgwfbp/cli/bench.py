@@ -5,13 +5,12 @@ from __future__ import annotations
 import click
 
 from mgwfbp.cli.measured import print_rows
-from mgwfbp.cli.options import examples, option, played_network, several_schedules
+from mgwfbp.cli.options import examples, option, played_network, plugin, several_schedules
 from mgwfbp.errors import unknown_name
 from mgwfbp.fields import bytes_from_text
 from mgwfbp.files import check_writable, json_text, write_json
 from mgwfbp.schedule import compared
-from mgwfbp.simulate.networks import cost_from_spec
-from mgwfbp.training.config import TRANSPORTS
+from mgwfbp.simulate.specs import cost_from_spec
 
 
 @click.group("bench", short_help="Measure what this machine and its network can do.")
@@ -26,6 +25,7 @@ def command() -> None:
         mpirun -n 2 mgwfbp bench allreduce --largest 256MiB
     """),
 )
+@plugin
 @option("-o", "--output", metavar="NETWORK.json", help="Where to write the measured cost.")
 @option("--largest", default="16MiB", metavar="SIZE", help="The largest message.")
 @option("--transport", default="host", help="host, or of arrays on a GPU: auto, staged, device or device-blocking.")
@@ -34,11 +34,11 @@ def allreduce(output: str | None, largest: str, transport: str) -> None:
     if output:
         check_writable(output)
     nbytes = bytes_from_text(largest, "--largest")
-    if transport not in TRANSPORTS:
-        raise unknown_name("transport", transport, TRANSPORTS)
-    from mgwfbp.comm import World, agree, open_transport
-    from mgwfbp.training.start import load_kernels
+    from mgwfbp.comm import World, agree, open_transport, transport_names
+    from mgwfbp.runs.start import load_kernels
 
+    if transport not in transport_names():
+        raise unknown_name("transport", transport, transport_names())
     world = World(command="bench")
     agree(world.comm, "options", [f"largest {nbytes}", f"transport {transport}"])
     kernels = load_kernels(world, "numpy" if transport == "host" else "cupy")
@@ -46,18 +46,17 @@ def allreduce(output: str | None, largest: str, transport: str) -> None:
     with world.together():
         if world.rank == 0:
             click.echo(f"{'bytes':>12}  {'µs':>10}  {'MB/s':>8}  {'reduce-scatter':>14}  {'all-gather':>10}")
-            columns = (network[key] for key in ("nbytes", "seconds", "reduce_scatter_s", "all_gather_s"))
+            scatters, gathers = network.reduce_scatter_s or (), network.all_gather_s or ()
+            columns = (network.nbytes, network.seconds, scatters, gathers)
             for size, seconds, scatter, gather in zip(*columns, strict=True):
                 rate = size / max(seconds, 1e-12) / 1e6
                 click.echo(
                     f"{size:>12,}  {seconds * 1e6:>10.1f}  {rate:>8.0f}  {scatter * 1e6:>14.1f}  {gather * 1e6:>10.1f}"
                 )
-            a, b = network["a_s"], network["b_s_per_byte"]
-            click.echo(
-                f"{world.size} ranks: {a * 1e6:.1f} µs a message + {b * 1e9:.4f} ns a byte, R² {network['r2']:.3f}"
-            )
+            a, b = network.a_s, network.b_s_per_byte
+            click.echo(f"{world.size} ranks: {a * 1e6:.1f} µs a message + {b * 1e9:.4f} ns a byte, R² {network.r2:.3f}")
             if output:
-                write_json(output, network)
+                write_json(output, network.to_dict())
                 click.echo(f"written to {output}")
 
 
@@ -69,6 +68,7 @@ def allreduce(output: str | None, largest: str, transport: str) -> None:
     """),
 )
 @click.argument("model")
+@plugin
 @option("--batch-size", default=32, type=click.IntRange(1), help="Samples a rank.")
 @played_network
 @several_schedules
@@ -88,11 +88,11 @@ def bench_all(
 ) -> None:
     """Train steps of MODEL under every schedule in turn, and compare with the prediction."""
     cost = cost_from_spec(network) if network else None
+    from mgwfbp.bench.profile import SyntheticRun
+    from mgwfbp.bench.schedules import bench_schedules
     from mgwfbp.comm import World, agree, open_transport
     from mgwfbp.kernels import threads as limit
-    from mgwfbp.training.bench_schedules import bench_schedules
-    from mgwfbp.training.profile import SyntheticRun
-    from mgwfbp.training.start import load_kernels
+    from mgwfbp.runs.start import load_kernels
 
     world = World(command="bench")
     agree(world.comm, "options", [f"rounds {rounds}", str(cost)])
@@ -100,7 +100,7 @@ def bench_all(
     with limit(threads or world.threads):
         run = SyntheticRun(world, model, batch_size, seed, kernels)
         transport, cost, measured = open_transport(
-            world, run.network.arena.gradients.nbytes, cost, halves=True, xp=kernels.xp
+            world, run.net.arena.gradients.nbytes, cost, halves=True, xp=kernels.xp
         )
         result = bench_schedules(run, cost, schedules or compared(), rounds, transport, measured)
     if world.rank == 0 and as_json:
@@ -125,6 +125,7 @@ def bench_all(
     """),
 )
 @click.argument("model")
+@plugin
 @option("--batch-size", default=32, type=click.IntRange(1), help="Samples in a step.")
 @option("--threads", default=1, type=click.IntRange(1), help="Threads of BLAS, OpenMP and numba.")
 @option("--rounds", default=9, type=click.IntRange(1), help="Steps to take the median of.")
@@ -132,7 +133,7 @@ def bench_all(
 @option("--json", "as_json", is_flag=True, help="Print JSON.")
 def step(model: str, batch_size: int, threads: int, rounds: int, against: str | None, as_json: bool) -> None:
     """Time a training step of MODEL on each kernel set: forward, backward, update, memory."""
-    from mgwfbp.training.bench_step import bench_step
+    from mgwfbp.bench.step import bench_step
 
     sides = ["fast", "numpy"] + (["torch-nchw", "torch-nhwc"] if against else [])
     result = bench_step(model, batch_size, threads, rounds, sides)

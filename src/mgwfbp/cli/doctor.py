@@ -23,8 +23,8 @@ def command(as_json: bool) -> int:
 
     Exits with 1 if something is wrong.
     """
+    from mgwfbp.bench.doctor import PROBLEM, examine
     from mgwfbp.comm import World
-    from mgwfbp.measure.doctor import PROBLEM, examine
 
     world = World(command="doctor")
     findings = examine(world)

@@ -8,7 +8,7 @@ import click
 
 from mgwfbp.cli.options import examples, option
 from mgwfbp.files import write_json
-from mgwfbp.schedule.workload import workload_to_dict
+from mgwfbp.schedule import workload_to_dict
 from mgwfbp.simulate.logs import bcaffe_workload, nccl_network, osu_network, read_log
 
 

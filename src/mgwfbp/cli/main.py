@@ -111,7 +111,7 @@ def _leave(code: int) -> int:
     """Leave at once with `code`; the other ranks, which would wait for this one, end too."""
     world = _world()
     if world is not None and world.size > 1:
-        from mgwfbp.comm.world import end_job
+        from mgwfbp.comm.mpi import end_job
 
         end_job(code)
     return code
@@ -147,7 +147,7 @@ def _failure(error: BaseException) -> int:
     if world is None or world.size == 1:
         traceback.print_exception(error)
     else:
-        from mgwfbp.comm.world import abort_job
+        from mgwfbp.comm.mpi import abort_job
 
         abort_job("in the main thread", error)
     return 1

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import click
 
 from mgwfbp.errors import UserError, unknown_name
 from mgwfbp.files import read_toml
+from mgwfbp.plugins import load_plugin
 
 
 def option(*names: str, **settings: Any) -> Callable[[Any], Any]:
@@ -19,6 +20,40 @@ def option(*names: str, **settings: Any) -> Callable[[Any], Any]:
     return click.option(*names, **settings)
 
 
+def options_of(kind: type, fields: list[Any]) -> Callable[[Any], Any]:
+    """The options for the `fields` of the dataclass `kind`, whose metadata have what --help says of each."""
+    hints = get_type_hints(kind)
+
+    def declare(command: Any) -> Any:
+        for field in reversed(fields):
+            types = [each for each in get_args(hints[field.name]) if each is not type(None)] or [hints[field.name]]
+            settings: dict[str, Any] = {"help": field.metadata["help"], "default": field.default}
+            if types == [bool]:
+                settings["is_flag"] = True
+            else:
+                settings.update(type=types[0], metavar=field.metadata["metavar"])
+            command = option(f"--{field.name.replace('_', '-')}", **settings)(command)
+        return command
+
+    return declare
+
+
+def _load_plugins(ctx: click.Context, _: click.Parameter, files: tuple[str, ...]) -> None:
+    for file in files:
+        load_plugin(file)
+
+
+plugin = click.option(
+    "--plugin",
+    "plugins",
+    multiple=True,
+    metavar="FILE.py",
+    envvar="MGWFBP_PLUGIN",
+    is_eager=True,
+    expose_value=False,
+    callback=_load_plugins,
+    help="Run this file first: it registers models, data sets, optimisers, policies or transports of yours.",
+)
 played_network = option(
     "--network",
     metavar="SPEC",

@@ -9,12 +9,11 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from mgwfbp.cli.options import examples, option
+from mgwfbp.cli.options import examples, option, plugin
 from mgwfbp.files import json_text
 from mgwfbp.schedule import Workload
 from mgwfbp.simulate.comparison import compare_schedules
-from mgwfbp.simulate.networks import cost_from_spec
-from mgwfbp.simulate.workloads import workload_from_spec
+from mgwfbp.simulate.specs import cost_from_spec, workload_from_spec
 
 
 @click.command(
@@ -27,6 +26,7 @@ from mgwfbp.simulate.workloads import workload_from_spec
     """),
 )
 @click.argument("workload", metavar="WORKLOAD")
+@plugin
 @option(
     "--network",
     required=True,

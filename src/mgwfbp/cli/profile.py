@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import click
 
-from mgwfbp.cli.options import examples, option
+from mgwfbp.cli.options import examples, option, plugin
 from mgwfbp.files import check_writable, write_json
-from mgwfbp.schedule import Workload
-from mgwfbp.schedule.workload import workload_to_dict
+from mgwfbp.schedule import Workload, workload_to_dict
 
 
 @click.command(
@@ -20,6 +19,7 @@ from mgwfbp.schedule.workload import workload_to_dict
     """),
 )
 @click.argument("model")
+@plugin
 @option("-o", "--output", required=True, metavar="WORKLOAD.json", help="Where to write the workload.")
 @option("--batch-size", default=32, type=click.IntRange(1), help="Samples a rank and iteration.")
 @option("--iterations", default=10, type=click.IntRange(1), help="Iterations to take the median of; one more warms up.")
@@ -36,13 +36,13 @@ def command(
     """
     check_writable(output)
     if device_model is not None:
-        from mgwfbp.measure.roofline import estimate, load_device
+        from mgwfbp.bench.roofline import estimate, load_device
         from mgwfbp.models import build
 
         _write(output, estimate(build(model), batch_size, load_device(device_model)))
         return
+    from mgwfbp.bench.profile import profile
     from mgwfbp.comm import World
-    from mgwfbp.training.profile import profile
 
     world = World(command="profile")
     workload = profile(world, model, batch_size, iterations, seed, threads)

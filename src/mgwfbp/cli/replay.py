@@ -5,11 +5,10 @@ from __future__ import annotations
 import click
 
 from mgwfbp.cli.measured import print_rows
-from mgwfbp.cli.options import examples, option, played_network, several_schedules
+from mgwfbp.cli.options import examples, option, played_network, plugin, several_schedules
 from mgwfbp.files import check_writable, json_text, write_json
 from mgwfbp.schedule import compared
-from mgwfbp.simulate.networks import cost_from_spec
-from mgwfbp.simulate.workloads import workload_from_spec
+from mgwfbp.simulate.specs import cost_from_spec, workload_from_spec
 
 
 @click.command(
@@ -21,6 +20,7 @@ from mgwfbp.simulate.workloads import workload_from_spec
     """),
 )
 @click.argument("workload", metavar="WORKLOAD")
+@plugin
 @played_network
 @several_schedules
 @option("--rounds", default=7, type=click.IntRange(1), help="Iterations of each schedule, in turn.")
@@ -37,8 +37,8 @@ def command(
     if timeline:
         check_writable(timeline)
     cost = cost_from_spec(network) if network else None
+    from mgwfbp.bench.replay import open_replay, replay
     from mgwfbp.comm import World, agree, open_transport
-    from mgwfbp.training.replay import open_replay, replay
 
     world = World(command="replay")
     agree(world.comm, "workload or options", [repr(work), str(cost), f"rounds {rounds}"])

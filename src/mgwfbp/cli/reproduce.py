@@ -10,9 +10,8 @@ from mgwfbp.cli.options import examples, option
 from mgwfbp.errors import UserError
 from mgwfbp.files import write_text
 from mgwfbp.simulate import plots
-from mgwfbp.simulate.networks import cluster_from_spec
 from mgwfbp.simulate.reproduce import METHODS, googlenet_sweep, measured_speedups, reproduce
-from mgwfbp.simulate.workloads import workload_from_spec
+from mgwfbp.simulate.specs import cluster_from_spec, workload_from_spec
 
 
 @click.command(

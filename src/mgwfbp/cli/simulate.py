@@ -12,15 +12,14 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from mgwfbp.cli.options import examples, option
+from mgwfbp.cli.options import examples, option, plugin
 from mgwfbp.errors import UserError
 from mgwfbp.files import json_text, write_text
 from mgwfbp.simulate.gains import gain_map, parse_sweep
 from mgwfbp.simulate.jitter import Jitter
-from mgwfbp.simulate.networks import cluster_from_spec
 from mgwfbp.simulate.reproduce import measured_speedups
+from mgwfbp.simulate.specs import cluster_from_spec, scaled, workload_from_spec
 from mgwfbp.simulate.sweep import Row, node_counts, sweep
-from mgwfbp.simulate.workloads import scaled, workload_from_spec
 
 
 @click.command(
@@ -35,6 +34,7 @@ from mgwfbp.simulate.workloads import scaled, workload_from_spec
     """),
 )
 @click.argument("workload", metavar="WORKLOAD")
+@plugin
 @option("--network", metavar="SPEC", help="As for plan, without its number of nodes where --nodes says it.")
 @option("--nodes", metavar="N,N,…", help="Node counts.  [default: what the network names]")
 @option(

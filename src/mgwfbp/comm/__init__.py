@@ -1,32 +1,38 @@
-"""Ranks, transports, the comm thread and the all-reduce benchmark. Importing it starts MPI."""
+"""Ranks, transports, the comm thread and the all-reduce benchmark. Importing it loads MPI; a World starts it."""
 
 from mgwfbp.comm.agree import agree
-from mgwfbp.comm.benchmark import measure_all_reduce, network_of
-from mgwfbp.comm.choose import cuda_support
-from mgwfbp.comm.devices import choose_device, devices_here, placements, use_own_device, visible_devices
-from mgwfbp.comm.emulated import EmulatedTransport
-from mgwfbp.comm.network import measure_again, open_transport, own_transport, table_of
+from mgwfbp.comm.gpus import choose_device, devices_here, placements, use_own_device, visible_devices
+from mgwfbp.comm.measure import measure_all_reduce
+from mgwfbp.comm.mpi import MPI, abort_job, end_job
 from mgwfbp.comm.sleep import sharpen_sleeps, sleep_until
-from mgwfbp.comm.thread import Alone, Comm, CommThread, Sent, open_comm
-from mgwfbp.comm.transport import HostTransport, Transport, poll_interval_s
+from mgwfbp.comm.thread import Alone, Comm, CommThread, Message, open_comm
+from mgwfbp.comm.transports.choose import choose, cuda_support
+from mgwfbp.comm.transports.emulated import EmulatedTransport
+from mgwfbp.comm.transports.host import HostTransport, Transport, poll_interval_s
+from mgwfbp.comm.transports.open import measure_again, open_transport, own_transport
+from mgwfbp.comm.transports.registry import TRANSPORTS, transport, transport_names
 from mgwfbp.comm.world import World
 
 __all__ = [
+    "MPI",
+    "TRANSPORTS",
     "Alone",
     "Comm",
     "CommThread",
     "EmulatedTransport",
     "HostTransport",
-    "Sent",
+    "Message",
     "Transport",
     "World",
+    "abort_job",
     "agree",
+    "choose",
     "choose_device",
     "cuda_support",
     "devices_here",
+    "end_job",
     "measure_again",
     "measure_all_reduce",
-    "network_of",
     "open_comm",
     "open_transport",
     "own_transport",
@@ -34,7 +40,8 @@ __all__ = [
     "poll_interval_s",
     "sharpen_sleeps",
     "sleep_until",
-    "table_of",
+    "transport",
+    "transport_names",
     "use_own_device",
     "visible_devices",
 ]

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Sequence
 from itertools import zip_longest
 
-from mgwfbp.comm.world import MPI
+from mgwfbp.comm.mpi import MPI
 from mgwfbp.errors import SharedError
 
 

@@ -12,6 +12,8 @@ import time
 from types import TracebackType
 from typing import Any
 
+from mgwfbp.comm.mpi import MPI, abort_job, end_job
+
 # How long a rank that is done waits for the others to be done: after sys.exit with a code; until it says so; at most.
 EXIT_S, WARN_S, END_S = 2.0, 5.0, 300.0
 
@@ -28,8 +30,6 @@ class Guard:
         atexit.register(self._leave)
 
     def _exception(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        from mgwfbp.comm.world import abort_job
-
         if self.agreed:
             self.before(kind, error, trace)
         else:
@@ -40,8 +40,6 @@ class Guard:
         self.exit(code)  # type: ignore[arg-type]
 
     def _leave(self) -> None:
-        from mgwfbp.comm.world import MPI, end_job
-
         if self.agreed or MPI.Is_finalized():
             return
         rank, host = self.comm.Get_rank(), socket.gethostname()

@@ -1,12 +1,11 @@
 """The comm thread: walks the schedule, waits until a bucket is complete, all-reduces its slice, marks it done.
 
-The main thread's part of one iteration:
+The main thread's part of one iteration (train/exchange.py has the whole, for each mode):
 
-    loss = network.forward(images, labels, step)
-    comm.begin(schedule)
-    network.backward(on_gradient=comm.gradient_ready)
-    for sent in comm.completed():
-        optimizer.update(sent.slice)
+    comm.begin(schedule)                                  # after forward
+    net.backward(comm.gradient_ready)
+    for message in comm.completed():
+        optimizer.update(message.own, lr)
 
 One thread a process, one message in flight, always in schedule order: so all ranks issue the same collectives in the
 same order without negotiating, provided that their schedules and arenas are equal, and that is compared before a
@@ -26,32 +25,34 @@ from collections.abc import Iterator
 from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol
 
-from mgwfbp.arena import Arena
 from mgwfbp.comm.agree import agree
+from mgwfbp.comm.mpi import abort_job
 from mgwfbp.comm.shards import owned
 from mgwfbp.comm.sleep import sharpen_sleeps
-from mgwfbp.comm.transport import HostTransport, Transport
-from mgwfbp.comm.world import World, abort_job
-from mgwfbp.schedule import Bucket, Schedule
-from mgwfbp.schedule.workload import SHARDED
+from mgwfbp.comm.transports.host import HostTransport, Transport
+from mgwfbp.comm.world import World
+from mgwfbp.net.arena import Arena
+from mgwfbp.schedule import SHARDED, Bucket, Schedule
 
-Slice = slice  # `slice` is also the name of a field
+SWITCH_S = (
+    1e-4  # until a thread that waits for the interpreter lock gets it; Python's 5 ms would leave the comm thread idle
+)
 
 
-class Sent(NamedTuple):
-    """A bucket whose message has ended: its slice of the arena, and when it was complete, sent and received.
+class Message(NamedTuple):
+    """A bucket whose message has ended: its part of the arena, and when it was complete, sent and received.
 
     Times are `time.perf_counter_ns()`. Without a message (one rank) start and end are the ready time. `own` are the
-    parts of the slice that this rank updates: all of it, unless the schedule is sharded. `name` is "bucket" or "gather"
+    parts of it that this rank updates: all of it, unless the schedule is sharded. `name` is "bucket" or "gather"
     and the bucket's place in the schedule.
     """
 
     bucket: Bucket
-    slice: slice
+    part: slice
     ready_ns: int
     start_ns: int
     end_ns: int
-    own: tuple[Slice, ...]
+    own: tuple[slice, ...]
     name: str
 
 
@@ -59,8 +60,8 @@ class Turn(NamedTuple):
     """A bucket's message before it is sent: its slice, this rank's parts of it, and what to say of it."""
 
     bucket: Bucket
-    part: Slice
-    own: tuple[Slice, ...]
+    part: slice
+    own: tuple[slice, ...]
     name: str
     where: str
     waiting: str
@@ -78,13 +79,13 @@ class Comm(Protocol):
     def gradient_ready(self, layer: int) -> None:
         """The gradients of `layer` (gradient-ready order: 0, 1, 2, …) are written."""
 
-    def completed(self) -> Iterator[Sent]:
+    def completed(self) -> Iterator[Message]:
         """The buckets in schedule order, each as soon as its `own` parts hold the sum over all ranks."""
 
     def updated(self) -> None:
         """Of a sharded schedule: this rank's own parts of all parameters are updated."""
 
-    def gathered(self) -> Iterator[Sent]:
+    def gathered(self) -> Iterator[Message]:
         """Of a sharded schedule: the buckets, last one first, as soon as their parameters are those of all ranks."""
 
     def own(self, schedule: Schedule) -> list[slice]:
@@ -117,16 +118,16 @@ class Alone:
         """Note the time."""
         self.ready_ns.append(time.perf_counter_ns())
 
-    def completed(self) -> Iterator[Sent]:
+    def completed(self) -> Iterator[Message]:
         """All buckets at once."""
         for place, bucket in enumerate(self.schedule.buckets):
             ready, part = self.ready_ns[bucket.last], self.arena.slice_of(bucket.first, bucket.last)
-            yield Sent(bucket, part, ready, ready, ready, (part,), f"bucket {place}")
+            yield Message(bucket, part, ready, ready, ready, (part,), f"bucket {place}")
 
     def updated(self) -> None:
         """There is nobody to tell."""
 
-    def gathered(self) -> Iterator[Sent]:
+    def gathered(self) -> Iterator[Message]:
         """Nothing has to arrive."""
         yield from ()
 
@@ -142,7 +143,7 @@ class CommThread:
     """The thread and its hand-over points; see the module's text for how it is called.
 
     `transport` is the `host` one by default. An exception in the thread aborts the whole job, naming rank and bucket:
-    the other ranks would wait for this one for ever.
+    the other ranks would wait for this one for ever. While it lives, Python's threads change turns every 0.1 ms.
     """
 
     def __init__(self, world: World, arena: Arena, transport: Transport | None = None) -> None:
@@ -158,12 +159,11 @@ class CommThread:
         self._orders: SimpleQueue[Schedule | None] = SimpleQueue()
         # (last layer of a complete bucket, time in ns, the transport's mark)
         self._ready: SimpleQueue[tuple[int, int, Any]] = SimpleQueue()
-        self._sent: SimpleQueue[Sent] = SimpleQueue()
+        self._sent: SimpleQueue[Message] = SimpleQueue()
         self._updated: SimpleQueue[tuple[int, Any]] = SimpleQueue()  # all own parts are updated: time in ns, mark
-        self._gathered: SimpleQueue[Sent] = SimpleQueue()
-        # A thread that waits for the interpreter lock gets it after this time; with Python's 5 ms the comm thread would
-        # idle that long whenever the main thread is in pure Python.
-        sys.setswitchinterval(1e-4)
+        self._gathered: SimpleQueue[Message] = SimpleQueue()
+        self._switch_s = sys.getswitchinterval()
+        sys.setswitchinterval(SWITCH_S)
         self._thread = threading.Thread(target=self._run, name="comm", daemon=True)
         self._thread.start()
 
@@ -175,15 +175,17 @@ class CommThread:
         not cover the layers, RuntimeError while the iteration before has buckets that `completed` did not yield.
         """
         if self._pending:
-            raise RuntimeError(
-                f"begin: {self._pending} buckets of the iteration before were not taken from completed()"
-            )
+            sharded = self.schedule is not None and self.schedule.mode == SHARDED
+            calls = "completed(), updated() and gathered()" if sharded else "completed()"
+            raise RuntimeError(f"begin: {self._pending} buckets of the iteration before were not taken from {calls}")
         if schedule != self._agreed:
             schedule.check(len(self.arena.names))
             # The thread is idle now, so this comparison cannot meet one of its messages.
             cuts = " ".join(f"{bucket.first}-{bucket.last}" for bucket in schedule.buckets)
             lines = [*self.arena.description(), f"buckets {cuts}", f"mode {schedule.mode}"]
-            agree(self.comm, "gradient layout and schedule", lines)
+            if self._agreed is None:  # from equal weights and equal sums follow equal weights: once is enough
+                lines.append(f"parameters {self.arena.parameters_sha256()}")
+            agree(self.comm, "gradient layout, schedule or parameters", lines)
             self._agreed = schedule
         self.schedule = schedule
         self._last_layers = {bucket.last for bucket in schedule.buckets}
@@ -198,26 +200,26 @@ class CommThread:
         if layer in self._last_layers:
             self._ready.put((layer, time.perf_counter_ns(), self.transport.mark()))
 
-    def completed(self) -> Iterator[Sent]:
+    def completed(self) -> Iterator[Message]:
         """The buckets in schedule order, each as its message ends."""
         assert self.schedule is not None
         for _ in self.schedule.buckets:
-            sent = self._sent.get()
+            message = self._sent.get()
             if self.schedule.mode != SHARDED:
                 self._pending -= 1
-            yield sent
+            yield message
 
     def updated(self) -> None:
         """Let the thread gather the parameters."""
         self._updated.put((time.perf_counter_ns(), self.transport.mark()))
 
-    def gathered(self) -> Iterator[Sent]:
+    def gathered(self) -> Iterator[Message]:
         """The buckets from the last to the first, each as its parameters have arrived."""
         assert self.schedule is not None
         for _ in self.schedule.buckets:
-            sent = self._gathered.get()
+            message = self._gathered.get()
             self._pending -= 1
-            yield sent
+            yield message
 
     def own(self, schedule: Schedule) -> list[slice]:
         """This rank's share of each bucket if the schedule is sharded, all buckets otherwise."""
@@ -248,10 +250,12 @@ class CommThread:
         return tuple(owned(part, self.comm.Get_rank(), self.comm.Get_size(), self.transport.most))
 
     def close(self) -> None:
-        """End the thread and free its communicator. Call it between iterations, on all ranks."""
-        self._orders.put(None)
-        self._thread.join()
-        self.comm.Free()
+        """End the thread and free its communicator; a second call does nothing. Between iterations, on all ranks."""
+        if self._thread.is_alive():
+            self._orders.put(None)
+            self._thread.join()
+            sys.setswitchinterval(self._switch_s)
+            self.comm.Free()
 
     def _run(self) -> None:
         where = "in the comm thread"
@@ -273,7 +277,7 @@ class CommThread:
                     start = time.perf_counter_ns()
                     send(self.arena.gradients[turn.part])
                     end = time.perf_counter_ns()
-                    self._sent.put(Sent(turn.bucket, turn.part, ready_ns, start, end, turn.own, turn.name))
+                    self._sent.put(Message(turn.bucket, turn.part, ready_ns, start, end, turn.own, turn.name))
                 self.doing = "the comm thread is idle"
                 if schedule.mode == SHARDED:
                     self.doing = "the comm thread waits for the updates"
@@ -292,4 +296,4 @@ class CommThread:
             self.transport.all_gather(self.arena.parameters[part])
             self.doing = "the comm thread is idle"
             end = time.perf_counter_ns()
-            self._gathered.put(Sent(bucket, part, updated, start, end, (part,), f"gather {place}"))
+            self._gathered.put(Message(bucket, part, updated, start, end, (part,), f"gather {place}"))

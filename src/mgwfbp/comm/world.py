@@ -1,12 +1,9 @@
-"""Ranks: who am I, how many are we, who shares my machine; and how a job ends when something is wrong."""
+"""Ranks: who am I, how many are we, who shares my machine; and what they say to each other between iterations."""
 
 from __future__ import annotations
 
 import os
 import socket
-import sys
-import time
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -14,25 +11,9 @@ from typing import Any
 import numpy as np
 
 from mgwfbp.comm.guard import install
-from mgwfbp.comm.launch import meant_more, wrong_launcher
+from mgwfbp.comm.launch import meant_more
+from mgwfbp.comm.mpi import MPI, start
 from mgwfbp.errors import SharedError, UserError
-
-try:
-    import mpi4py
-
-    # MPI is started below, after a look at who started us.
-    mpi4py.rc.initialize, mpi4py.rc.finalize = False, True
-    from mpi4py import MPI
-except (ImportError, RuntimeError) as error:
-    raise UserError(
-        f"no MPI library can be loaded ({str(error).splitlines()[0]}); install one into the environment with "
-        "pip install 'mgwfbp[mpich]', or load the site's MPI and install mpi4py against it"
-    ) from None
-if not MPI.Is_initialized():
-    if advice := wrong_launcher(MPI.Get_library_version()):
-        raise UserError(advice)
-    MPI.Init_thread(MPI.THREAD_MULTIPLE)
-
 
 LARGEST = 2**26  # elements of one message that nobody times
 
@@ -43,10 +24,15 @@ class World:
 
     Making one is collective. All ranks raise SharedError if one of them gives a `mistake`, which is what its user did
     wrong before MPI was started, if they name different `command`s, or if MPI was started without THREAD_MULTIPLE,
-    which the comm thread needs.
+    which the comm thread needs. MPI is started, if nobody has. With `guard` (the default) an exception that nobody
+    caught, or an exit with a code, ends all ranks from then on; `comm` are all ranks by default.
     """
 
-    def __init__(self, comm: MPI.Intracomm = MPI.COMM_WORLD, mistake: str | None = None, *, command: str = "") -> None:
+    def __init__(
+        self, comm: MPI.Intracomm | None = None, mistake: str | None = None, *, command: str = "", guard: bool = True
+    ) -> None:
+        start()
+        comm = MPI.COMM_WORLD if comm is None else comm
         if mistake is None and MPI.Query_thread() < MPI.THREAD_MULTIPLE:
             mistake = (
                 "this MPI was started without THREAD_MULTIPLE, which the comm thread needs; "
@@ -59,7 +45,7 @@ class World:
         if other is not None and all(message is None for _, message in commands):
             mistake = f"ranks run different commands: rank 0 {commands[0][0]}, rank {other} {commands[other][0]}"
         _raise_together(comm, mistake)
-        if comm == MPI.COMM_WORLD:
+        if comm == MPI.COMM_WORLD and guard:
             install(comm)
         self.comm = comm
         self.rank: int = comm.Get_rank()
@@ -105,8 +91,8 @@ class World:
 
     def add(self, array: np.ndarray) -> None:
         """Make `array` its sum over all ranks, in place, in as many messages as it takes."""
-        for start in range(0, len(array), LARGEST):
-            self.comm.Allreduce(MPI.IN_PLACE, array[start : start + LARGEST], MPI.SUM)
+        for first in range(0, len(array), LARGEST):
+            self.comm.Allreduce(MPI.IN_PLACE, array[first : first + LARGEST], MPI.SUM)
 
     def _reduce(self, values: Sequence[float], operation: MPI.Op) -> list[float]:
         result = np.array(values, float)
@@ -121,20 +107,3 @@ def _raise_together(comm: MPI.Intracomm, mistake: str | None) -> None:
     if failed:
         message, host = found[failed[0]]
         raise SharedError(message if len(failed) == len(found) else f"rank {failed[0]} on {host}: {message}")
-
-
-def abort_job(where: str, error: BaseException) -> None:
-    """End the whole job: print the traceback of `error` with this rank, its host and `where`, then MPI_Abort."""
-    text = "".join(traceback.format_exception(error))
-    rank = MPI.COMM_WORLD.Get_rank()
-    # One write: the ranks share the terminal.
-    sys.stderr.write(f"mgwfbp: rank {rank} on {socket.gethostname()} failed {where}; the whole job ends\n{text}")
-    end_job(1)
-
-
-def end_job(code: int) -> None:
-    """End all ranks, which would wait for this one for ever; the launcher exits with `code`."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    time.sleep(0.3)  # MPICH's launcher stops reading when it hears of the abort: let it pass on what was printed
-    MPI.COMM_WORLD.Abort(code)

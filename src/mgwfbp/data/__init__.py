@@ -1,21 +1,26 @@
-"""Data sets and how they are shared out to ranks."""
+"""Data sets, and how they are shared out to ranks, batch by batch."""
 
 from mgwfbp.data.augment import augment
-from mgwfbp.data.datasets import DATASETS, Dataset, load
-from mgwfbp.data.folder import ImageFolder, image_folder
-from mgwfbp.data.sharding import Share, shares, slice_of_rank
-
-Data = Dataset | ImageFolder
+from mgwfbp.data.batches import Batch, batches, total_iterations
+from mgwfbp.data.data import DATASETS, Data, Dataset, Source, dataset, load
+from mgwfbp.data.folder import ImageFolder
+from mgwfbp.data.named import named_folder
+from mgwfbp.data.shares import Share, shares, slice_of_rank
 
 __all__ = [
     "DATASETS",
+    "Batch",
     "Data",
     "Dataset",
     "ImageFolder",
     "Share",
+    "Source",
     "augment",
-    "image_folder",
+    "batches",
+    "dataset",
     "load",
+    "named_folder",
     "shares",
     "slice_of_rank",
+    "total_iterations",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from mgwfbp.data.sharding import Share
+from mgwfbp.data.shares import Share
 
 AUGMENTATION = 3  # keeps this use of the seed apart from the order of samples (2)
 

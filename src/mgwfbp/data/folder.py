@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from mgwfbp.data.augment import draws
-from mgwfbp.data.datasets import Normalised, named_folder
-from mgwfbp.data.sharding import Share
+from mgwfbp.data.data import Normalised, Source, dataset
+from mgwfbp.data.named import named_folder
+from mgwfbp.data.shares import Share
 from mgwfbp.errors import UserError
 
 ENDINGS = {".jpg", ".jpeg", ".png", ".bmp", ".webp"}
@@ -29,12 +30,13 @@ MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 SCALE = 8 / 7  # 224 of 256, the usual proportion
 
 
-def image_folder(spec: str, folder: str | None, *, threads: int, skip: bool) -> ImageFolder:
-    """The data set of `images` or `images:SIZE` (224 by default) in `folder`. Raises UserError as ImageFolder does."""
-    size = spec.partition(":")[2] or "224"
+@dataset("images")
+def _images(rest: str, source: Source) -> ImageFolder:
+    """The data set of `images` or `images:SIZE` (224 by default) in a folder. Raises UserError as ImageFolder does."""
+    size = rest or "224"
     if not re.fullmatch(r"[1-9]\d{0,3}", size):
-        raise UserError(f"data set {spec}: write the size of the images, as images:224")
-    return ImageFolder(named_folder("images", folder), int(size), threads=threads, skip=skip)
+        raise UserError(f"data set images:{rest}: write the size of the images, as images:224")
+    return ImageFolder(named_folder("images", source.folder), int(size), threads=source.threads, skip=source.skip)
 
 
 class ImageFolder(Normalised):

@@ -20,7 +20,8 @@ from mgwfbp.schedule.bound import lower_bound_s
 from mgwfbp.schedule.cost import Cost, halves, message_times
 from mgwfbp.schedule.optimal import optimal
 from mgwfbp.schedule.predict import predict
-from mgwfbp.schedule.workload import PIPELINED, SHARDED, Bucket, Schedule, Workload, schedule_from_cuts
+from mgwfbp.schedule.schedule import PIPELINED, SHARDED, Bucket, Schedule, schedule_from_cuts
+from mgwfbp.schedule.workload import Workload
 
 MOST_LAYERS = 2000  # beyond, `optimal` is returned: the tables of the programmes have L² entries
 TOLERANCE = 1e-12

@@ -20,7 +20,8 @@ from collections import deque
 import numpy as np
 
 from mgwfbp.schedule.cost import AffineCost, Cost, costs, message_times
-from mgwfbp.schedule.workload import Schedule, Workload, schedule_from_cuts
+from mgwfbp.schedule.schedule import Schedule, schedule_from_cuts
+from mgwfbp.schedule.workload import Workload
 
 MOST_BUCKETS, MOST_LAYERS = 32, 2000
 TOLERANCE = 1e-13  # of the end: rounding, no more

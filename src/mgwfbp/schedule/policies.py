@@ -21,15 +21,8 @@ from mgwfbp.schedule.cost import Cost, startup_s
 from mgwfbp.schedule.next_forward import pipelined, sharded
 from mgwfbp.schedule.optimal import optimal
 from mgwfbp.schedule.predict import predict
-from mgwfbp.schedule.workload import (
-    ALL_REDUCE,
-    PIPELINED,
-    SHARDED,
-    Schedule,
-    Workload,
-    schedule_from_cuts,
-    unmerged,
-)
+from mgwfbp.schedule.schedule import ALL_REDUCE, PIPELINED, SHARDED, Schedule, schedule_from_cuts, unmerged
+from mgwfbp.schedule.workload import Workload
 
 Policy = Callable[[Workload, Cost], Schedule]
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mgwfbp.schedule.cost import Cost, halves
-from mgwfbp.schedule.workload import SHARDED, Bucket, Schedule, Workload
+from mgwfbp.schedule.schedule import SHARDED, Bucket, Schedule
+from mgwfbp.schedule.workload import Workload
 
 Span = tuple[float, float]
 
 
-class Message(NamedTuple):
+class PlannedMessage(NamedTuple):
     """One bucket on its way, in seconds from the start of backward: ready to go, sent, received by all.
 
     `kind` is "all-reduce", "reduce-scatter" or "all-gather".
@@ -35,7 +36,7 @@ class Prediction(NamedTuple):
     the start of backward.
     """
 
-    messages: tuple[Message, ...]
+    messages: tuple[PlannedMessage, ...]
     iteration_s: float
     comm_end_s: float
     exposed_s: float
@@ -56,18 +57,18 @@ def predict(workload: Workload, schedule: Schedule, cost: Cost) -> Prediction:
     ready, prefix = workload.ready_s(), workload.prefix_nbytes()
     reduce, gather = halves(cost) if schedule.mode == SHARDED else (cost, cost)
     kind = "reduce-scatter" if schedule.mode == SHARDED else "all-reduce"
-    messages: list[Message] = []
+    messages: list[PlannedMessage] = []
     free = 0.0
     for bucket in schedule.buckets:
         nbytes = prefix[bucket.last + 1] - prefix[bucket.first]
         start = max(free, ready[bucket.last])
         free = start + float(reduce(float(nbytes)))
-        messages.append(Message(bucket, nbytes, ready[bucket.last], start, free, kind))
+        messages.append(PlannedMessage(bucket, nbytes, ready[bucket.last], start, free, kind))
     if schedule.mode == SHARDED:
         reduced = free = max(free, ready[-1])
         for message in reversed(messages.copy()):
             start, free = free, free + float(gather(float(message.nbytes)))
-            messages.append(Message(message.bucket, message.nbytes, reduced, start, free, "all-gather"))
+            messages.append(PlannedMessage(message.bucket, message.nbytes, reduced, start, free, "all-gather"))
     arrival = [0.0] * len(ready)
     for message in messages if schedule.runs_into_forward else []:  # an all-gather comes after its reduce-scatter
         for layer in range(message.bucket.first, message.bucket.last + 1):

@@ -9,9 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from mgwfbp.errors import UserError
-from mgwfbp.schedule import Cost, Schedule, Workload
+from mgwfbp.schedule import SHARDED, Cost, Schedule, Workload
 from mgwfbp.schedule.cost import costs, halves
-from mgwfbp.schedule.workload import SHARDED
 
 CHUNK = 2_000_000  # random numbers at a time: 8 MB of float32, which stays near the caches
 

@@ -13,9 +13,8 @@ from typing import Any
 
 from mgwfbp.schedule import AffineCost, LayerProfile, Workload, lower_bound_s, make_schedule, predict
 from mgwfbp.simulate.figures import read_shipped
-from mgwfbp.simulate.networks import AnyCost, cluster_from_spec
+from mgwfbp.simulate.specs import AnyCost, cluster_from_spec, scaled, workload_from_spec
 from mgwfbp.simulate.sweep import Row, sweep
-from mgwfbp.simulate.workloads import scaled, workload_from_spec
 
 METHODS = ("wfbp", "single", "mgwfbp")
 NODES = (2, 4, 8, 16, 32, 64)

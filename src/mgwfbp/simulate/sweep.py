@@ -9,7 +9,7 @@ from typing import NamedTuple
 from mgwfbp.errors import UserError
 from mgwfbp.schedule import Schedule, Workload, compared, lower_bound_s, make_schedule, predict
 from mgwfbp.simulate.jitter import Jitter, jittered
-from mgwfbp.simulate.networks import AnyCost, Cluster
+from mgwfbp.simulate.specs import AnyCost, Cluster
 
 
 class Row(NamedTuple):

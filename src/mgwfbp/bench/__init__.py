@@ -1,0 +1,1 @@
+"""What this machine, its kernels and its network can do, measured or estimated."""

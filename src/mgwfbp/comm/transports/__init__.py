@@ -1,0 +1,1 @@
+"""How a slice of the arena travels between ranks, one file a kind."""

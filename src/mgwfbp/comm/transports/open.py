@@ -1,0 +1,70 @@
+"""The transport of a run and what its messages cost: measured at the start, given, or measured again."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from mgwfbp.comm.agree import agree
+from mgwfbp.comm.measure import benchmark_sizes, measure_all_reduce
+from mgwfbp.comm.transports.choose import choose_transport
+from mgwfbp.comm.transports.device import DeviceTransport
+from mgwfbp.comm.transports.emulated import EmulatedTransport
+from mgwfbp.comm.transports.host import HostTransport, Transport, most_elements, poll_interval_s
+from mgwfbp.comm.transports.registry import TRANSPORTS
+from mgwfbp.comm.world import World
+from mgwfbp.schedule import AffineCost, Network, TableCost, network_of
+
+
+def open_transport(
+    world: World,
+    largest: int,
+    cost: AffineCost | TableCost | None,
+    halves: bool = False,
+    *,
+    xp: Any = np,
+    wanted: str | None = None,
+) -> tuple[Transport, AffineCost | TableCost, Network]:
+    """(the transport, what its messages cost, and the network that has this cost). Collective.
+
+    It carries float32 arrays of the module `xp` of up to `largest` bytes, and is the one called `wanted` (by default
+    what MGWFBP_TRANSPORT names, else auto); its `reason` says why. Raises UserError on all ranks, if that cannot be.
+
+    With `cost` it is emulated; without, this network's own cost is measured up to `largest` bytes, and with `halves`
+    that of the two halves of an all-reduce.
+    """
+    # A little more than the arena: the measured sizes are rounded up.
+    inner = own_transport(world, largest // 4 + 1024, xp, wanted)
+    if cost is None:
+        network = measure_again(world, inner, largest, halves)
+        return inner, network.cost, network
+    emulated = EmulatedTransport(inner, cost, world, inner.comm)
+    sizes = [0, *benchmark_sizes(largest)]
+    return emulated, cost, network_of(cost, sizes, f"given; {emulated.name}", world.size)
+
+
+def own_transport(world: World, elements: int, xp: Any, wanted: str | None = None) -> Any:
+    """The transport for float32 arrays of the module `xp` with at most `elements` elements, unmeasured. Collective.
+
+    `wanted`, and what is raised, as of `open_transport`.
+    """
+    with world.together():
+        most = most_elements()
+        poll_interval_s()
+        choice = choose_transport(wanted or os.environ.get("MGWFBP_TRANSPORT") or "auto", xp)
+    agree(world.comm, "transport", [f"transport {choice.name}", f"MGWFBP_MAX_MESSAGE {most}"])
+    transport = TRANSPORTS[choice.name].make(world.comm.Dup(), xp, elements)
+    transport.reason = choice.reason
+    if isinstance(transport, DeviceTransport):
+        transport.check(elements)
+    return transport
+
+
+def measure_again(world: World, transport: Transport, largest: int, halves: bool = False) -> Network:
+    """What the messages of `transport` cost now. Collective; no message on its way."""
+    network = measure_all_reduce(world, largest, transport=transport, halves=halves)
+    if isinstance(transport, HostTransport):
+        transport.cost = network.cost
+    return network

@@ -1,0 +1,82 @@
+"""Which kernel set? The one that was asked for, or the fastest that works here; and how many threads it may use."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib.util import find_spec
+
+from threadpoolctl import threadpool_limits
+
+from mgwfbp.errors import unknown_name
+from mgwfbp.kernels.base import Kernels
+
+
+def kernel_set(name: str | None = None, *, quiet: bool = False, math: str = "fp32") -> Kernels:
+    """The kernel set called `name`: numpy, fast or cupy.
+
+    By default it is what MGWFBP_KERNELS names, else cupy where it is installed and finds a GPU, else fast where it is
+    installed, else numpy. `math` is cupy's: "fp32", or "tf32" for tensor cores. Where CuPy is installed and finds no
+    GPU, and where a fast set that was asked for or is installed cannot be loaded, one line on stderr says which set
+    stands in and why (not with `quiet`). Raises UserError for an unknown name, and for cupy without a GPU.
+    """
+    wanted = name or os.environ.get("MGWFBP_KERNELS") or None
+    if wanted not in (None, "numpy", "fast", "cupy"):
+        raise unknown_name("kernel set", wanted, ["cupy", "fast", "numpy"])
+    say = (lambda text: None) if quiet else _say_once
+    if wanted == "cupy" or (wanted is None and _has_gpu(say)):
+        from mgwfbp.kernels.gpu.load import load
+
+        found = load(math)
+        if found.note:
+            say(f"mgwfbp: {found.note}")
+        return found
+    if wanted == "numpy" or (wanted is None and find_spec("numba") is None):
+        return _numpy()
+    try:
+        from mgwfbp.kernels.fast import fast
+
+        return fast.load()
+    except (ImportError, OSError, RuntimeError, AttributeError) as error:
+        say(f"mgwfbp: the fast kernels cannot be loaded ({error}); using NumPy, pip install 'mgwfbp[fast]'")
+        return _numpy()
+
+
+@cache
+def _numpy() -> Kernels:
+    return Kernels()
+
+
+def _has_gpu(say: Callable[[str], None]) -> bool:
+    """Whether the cupy set can be used; says why not where CuPy is installed. Imports CuPy only if it is."""
+    if find_spec("cupy") is None:
+        return False
+    from mgwfbp.kernels.gpu.load import why_not
+
+    reason = why_not()
+    if reason:
+        say(f"mgwfbp: {reason}; using the CPU")
+    return reason is None
+
+
+@cache
+def _say_once(text: str) -> None:
+    sys.stderr.write(text + "\n")
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Let BLAS, OpenMP and numba use `count` threads for as long as this lasts; load the kernel set before."""
+    numba = sys.modules.get("numba")
+    with threadpool_limits(count):
+        if numba is not None:
+            before = numba.get_num_threads()
+            numba.set_num_threads(min(count, numba.config.NUMBA_NUM_THREADS))
+        try:
+            yield
+        finally:
+            if numba is not None:
+                numba.set_num_threads(before)

@@ -1,1 +1,0 @@
-"""What was measured: layer times, and the run as a timeline."""

@@ -1,0 +1,137 @@
+"""What an optimiser is: arrays that it keeps beside the parameters, and a rule for a part of them.
+
+Yours is one class: `slots` names its arrays, `rule` updates parameters in place. Schedules, sharding, clipping, skipped
+iterations and checkpoints need not be known to it:
+
+    @optimizer("momentum")
+    class Momentum(Optimizer):
+        slots = ("velocity",)
+
+        def rule(self, lr, w, g, velocity):
+            velocity *= 0.9
+            velocity += g
+            w -= lr * velocity
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from mgwfbp.errors import UserError, unknown_name
+from mgwfbp.fields import assignments
+from mgwfbp.kernels import Array, Kernels
+from mgwfbp.net import Arena, to_host
+
+
+class Optimizer:
+    """Updates parts of an arena. `lr` may be changed between iterations; `steps` counts them, from 1 in the first.
+
+    After `open` the attribute `arrays` has a flat array like the arena's for each of `slots`; after `keep` only its
+    kept parts, one behind the other.
+    """
+
+    slots: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, lr: float) -> None:
+        self.lr, self.steps = lr, 0
+
+    def rule(self, lr: float, w: Array, g: Array, *slots: Array) -> None:
+        """Update the parameters `w` in place by their gradients `g`, and `slots`, in the order of the class's names.
+
+        All are flat and of one length: any part of the arena, so the rule must treat each element alone. g is the
+        gradient of the mean loss over the global batch; the caller does not need it any more.
+        """
+        raise NotImplementedError
+
+    def open(self, arena: Arena, kernels: Kernels, add: Callable[[np.ndarray], None] | None = None) -> Optimizer:
+        """Make the arrays for `arena`, zero. `add(array)` sums an array over all ranks, in place. Returns itself."""
+        self.arena, self.kernels, self._add = arena, kernels, add
+        self.arrays: dict[str, Array] = {name: kernels.xp.zeros_like(arena.parameters) for name in self.slots}
+        self._kept: dict[int, tuple[int, slice]] | None = None  # start of a kept part → (its place in the arrays, it)
+        return self
+
+    def update(self, parts: Iterable[slice], lr: float | None = None) -> None:
+        """Apply the rule to `parts` of the arena, buckets' or this rank's own, with `lr` or the attribute."""
+        for part in parts:
+            place = part
+            if self._kept is not None and part.stop > part.start:
+                start, kept = self._kept[part.start]
+                place = slice(start, start + kept.stop - kept.start)
+            slots = (array[place] for array in self.arrays.values())
+            self.rule(self.lr if lr is None else lr, self.arena.parameters[part], self.arena.gradients[part], *slots)
+
+    def keep(self, parts: Sequence[slice] | None) -> None:
+        """Keep the arrays of `parts` of the arena only, the rank's own, or all of them (None) from here on.
+
+        Collective where parts were kept before: the ranks then put theirs together first.
+        """
+        whole = {name: self.kernels.xp.asarray(array) for name, array in self.whole().items()}
+        if parts is None:
+            self.arrays, self._kept = whole, None
+            return
+        self._kept, end = {}, 0
+        for part in parts:
+            if part.stop > part.start:
+                self._kept[part.start] = end, part
+                end += part.stop - part.start
+        self.arrays = {
+            name: self.kernels.xp.concatenate([array[part] for part in parts]) for name, array in whole.items()
+        }
+
+    def whole(self) -> dict[str, np.ndarray]:
+        """The arrays for all parameters, on the host. Collective where ranks keep their own parts."""
+        found = {}
+        for name, array in self.arrays.items():
+            found[name] = to_host(array)
+            if self._kept is not None and self._add is not None:
+                own, found[name] = found[name], np.zeros(len(self.arena.parameters), array.dtype)
+                for start, part in self._kept.values():
+                    found[name][part] = own[start : start + part.stop - part.start]
+                self._add(found[name])  # each element is one rank's and 0 elsewhere, so the sum is exact
+        return found
+
+    def load(self, arrays: Mapping[str, np.ndarray], steps: int) -> None:
+        """Go on after `steps` iterations, with the `arrays` that `whole` gave then."""
+        self.steps = steps
+        for name, array in self.arrays.items():
+            array[...] = self.kernels.xp.asarray(arrays[name])
+
+
+OPTIMIZERS: dict[str, type[Optimizer]] = {}
+
+
+def optimizer(name: str) -> Callable[[type[Optimizer]], type[Optimizer]]:
+    """Decorator that registers an optimiser's class under `name`, for `--optimizer`."""
+
+    def register(kind: type[Optimizer]) -> type[Optimizer]:
+        OPTIMIZERS[name] = kind
+        return kind
+
+    return register
+
+
+def make_optimizer(spec: str, given: Mapping[str, Any], defaults: Mapping[str, Any]) -> Optimizer:
+    """The optimiser that `spec` stands for: NAME or NAME:KEY=VALUE,…, where the keys are numbers of its own.
+
+    `given` are the options that all optimisers share (lr, momentum, …), of which each takes those that it knows. Raises
+    UserError for an unknown name or key, and for an option it does not know that differs from `defaults`.
+    """
+    name, _, rest = spec.partition(":")
+    if name not in OPTIMIZERS:
+        raise unknown_name("optimizer", name, OPTIMIZERS)
+    kind = OPTIMIZERS[name]
+    takes = set(inspect.signature(kind).parameters)
+    for key, value in given.items():
+        if key not in takes and value != defaults[key]:
+            raise UserError(f"--optimizer {name} takes no --{key.replace('_', '-')}")
+    where = f"--optimizer {spec}"
+    own = assignments(rest, where, (), tuple(sorted(takes - set(given))))
+    try:
+        numbers = {key: float(text) for key, text in own.items()}
+    except ValueError as error:
+        raise UserError(f"{where}: {error}; write numbers") from None
+    return kind(**{key: value for key, value in given.items() if key in takes}, **numbers)

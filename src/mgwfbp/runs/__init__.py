@@ -1,0 +1,1 @@
+"""Whole runs: their options, folder, log, checkpoints, and how one is put together."""

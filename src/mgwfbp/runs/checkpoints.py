@@ -1,0 +1,113 @@
+"""The hook that leaves checkpoints behind, and takes a run up where one left it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mgwfbp.data import Batch
+from mgwfbp.errors import UserError
+from mgwfbp.net import to_host
+from mgwfbp.runs.checkpoint import Checkpoint, newest, save
+from mgwfbp.runs.config import PLAN, deciding
+from mgwfbp.runs.record import Record
+from mgwfbp.runs.resume import check_same_training
+from mgwfbp.schedule import plan_from_dict
+from mgwfbp.train.loop import Hook, Trainer
+from mgwfbp.train.times import Done
+
+
+class Checkpoints(Hook):
+    """Writes one every `every` iterations (every epoch by default) below `folder`; the newest `keep` stay.
+
+    With `resume` a run begins where the newest one there left it, if there is one; it must be of the same net and
+    global batch. Rank 0 alone writes. `record` has what is logged, and logs what is pending first.
+    """
+
+    settled = True
+
+    def __init__(
+        self,
+        folder: str | Path | None,
+        every: int | None = None,
+        keep: int = 3,
+        *,
+        resume: bool = True,
+        record: Record | None = None,
+    ) -> None:
+        self.folder, self.every, self.keep = Path(folder) if folder is not None else None, every, keep
+        self.resume, self.record = resume, record
+        self.found: Checkpoint | None = None  # on rank 0: where to begin, where somebody else has looked for it
+        self.config: Mapping[str, Any] = {}  # the run's options, to be written with it
+        self.patience: Any = nullcontext  # around the writing, which takes as long as it takes
+
+    def open(self, trainer: Trainer) -> AbstractContextManager[Any] | None:
+        """Go on from a checkpoint, if there is one. Collective. Raises SharedError if it cannot be."""
+        self.trainer = trainer
+        self.config = {"schedule": trainer.policy, **self.config}
+        with trainer.world.together():
+            if self.resume and self.found is None and trainer.world.rank == 0 and self.folder and not trainer.done:
+                self.found = newest(self.folder)
+                if self.found is not None:
+                    check_same_training(self.found, trainer.global_batch, trainer.net.arena.fingerprint())
+        self._restore()
+        return None
+
+    def due(self, batch: Batch) -> bool:
+        """At the end of an epoch or so many iterations, at the end of the run, and when it is asked to stop."""
+        due = batch.ends_epoch if self.every is None else (batch.number + 1) % self.every == 0
+        return due or batch.last or self.trainer.stopping is not None
+
+    def after(self, batch: Batch, done: Done) -> None:
+        """Write a checkpoint on rank 0. Collective. Raises SharedError if it cannot be written."""
+        if self.record is not None:
+            self.record.flush()
+        with self.patience():
+            self._leave(batch.number + 1)
+
+    def _leave(self, iteration: int) -> None:
+        trainer, world, net = self.trainer, self.trainer.world, self.trainer.net
+        slots, states = trainer.optimizer.whole(), world.comm.gather(to_host(net.state), root=0)
+        with world.together():
+            if self.folder is not None and states is not None:
+                plan = trainer.planner.plan
+                about = {
+                    "config": dict(self.config),
+                    "world_size": world.size,
+                    "global_batch_size": trainer.global_batch,
+                    "layout": net.arena.fingerprint(),
+                    "epoch_sums": trainer.sums,
+                    "plan": plan.to_dict() if plan else None,
+                }
+                arrays = {"parameters": to_host(net.arena.parameters), **slots, "state": np.stack(states)}
+                save(self.folder / "checkpoints", iteration, arrays, about, self.keep)
+
+    def _restore(self) -> None:
+        """Rank 0 has read the checkpoint and gives everyone theirs.
+
+        At another number of ranks BatchNorm's statistics are the mean over the ranks there were, and there is no plan,
+        as there is none for another policy or network than before.
+        """
+        trainer, world, found = self.trainer, self.trainer.world, self.found
+        told = world.comm.bcast(found and (found.iteration, found.record, str(found.path)), root=0)
+        if told is None:
+            return
+        iteration, about, path = told
+        arrays = world.comm.bcast(found.arrays if found else None, root=0)
+        xp, net = trainer.net.kernels.xp, trainer.net
+        with world.together():
+            missing = [name for name in trainer.optimizer.slots if name not in arrays]
+            if missing:
+                raise UserError(f"checkpoint {path} has no {missing[0]}: it was left by another optimizer")
+        net.arena.parameters[...] = xp.asarray(arrays["parameters"])
+        trainer.optimizer.load(arrays, iteration)
+        states, same = arrays["state"], about.get("world_size") == world.size
+        net.state[...] = xp.asarray(states[world.rank] if same else states.mean(axis=0))
+        trainer.sums[:], trainer.done, before = about["epoch_sums"], iteration, about["config"]
+        if same and about.get("plan") and all(before.get(key) == self.config.get(key) for key in deciding(PLAN)):
+            trainer.planner.plan = plan_from_dict(about["plan"], f"checkpoint {path}")
+        trainer.say(f"resumed after iteration {iteration}")

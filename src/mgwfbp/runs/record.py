@@ -1,0 +1,138 @@
+"""What a run says and leaves behind while it goes on: losses for the log, spans for the timeline, files in its folder."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from math import isfinite
+from time import perf_counter_ns
+from typing import Any
+
+from mgwfbp.data import Batch
+from mgwfbp.errors import SharedError
+from mgwfbp.runs.folder import RunFolder
+from mgwfbp.runs.report import Reporter
+from mgwfbp.runs.timeline import Span, chrome_trace, measured_spans, planned_spans
+from mgwfbp.schedule import Plan
+from mgwfbp.train.loop import Hook, Summary, Trainer
+from mgwfbp.train.planner import Drift
+from mgwfbp.train.times import Done
+
+
+class Record(Hook):
+    """Logs every `every` iterations and at the end of each epoch: a line on rank 0, and metrics.jsonl in `folder`.
+
+    `folder` is a RunFolder on rank 0, or where to make one, or None for no files. The timeline shows the first `shown`
+    profiled and the first `shown` planned iterations; its time 0 is the start of the run.
+    """
+
+    def __init__(self, folder: RunFolder | str | None = None, every: int = 20, shown: int = 20) -> None:
+        self.folder, self.every, self.shown = folder, every, shown
+        self._spans: list[Span] = []
+        self._shown_of = {False: 0, True: 0}
+        self._pending: list[tuple[Batch, Done]] = []
+        self._epoch_loss = 0.0
+
+    def open(self, trainer: Trainer) -> AbstractContextManager[Any]:
+        """Say what begins. Collective. Raises SharedError if the folder cannot be made."""
+        self.trainer, self.world = trainer, trainer.world
+        with self.world.together():
+            if isinstance(self.folder, str):
+                self.folder = RunFolder(self.folder, trainer.net.name, False) if self.world.rank == 0 else None
+        self.reporter = Reporter(trainer.total, self.world.rank > 0, self.world.size)
+        trainer.say = self.reporter.line
+        self.reporter.start(trainer)
+        self.world.comm.Barrier()
+        self._zero_ns = perf_counter_ns()
+        return self.reporter
+
+    def after(self, batch: Batch, done: Done) -> None:
+        """Remember the iteration; log what is pending, if it is time."""
+        self._pending.append((batch, done))
+        plan = self.trainer.planner.plan
+        planned = plan is not None
+        if batch.size == self.trainer.global_batch and self._shown_of[planned] < self.shown:
+            self._shown_of[planned] += 1
+            arena = self.trainer.net.arena
+            self._spans += measured_spans(done, arena.names, arena.layer_nbytes, batch.number + 1)
+            if plan is not None:
+                self._spans += planned_spans(plan.workload, plan.prediction, done.times.start, done.times.end)
+        if batch.ends_epoch or (batch.number + 1) % self.every == 0:
+            self.flush()
+
+    def planned(self, plan: Plan, drift: Drift | None) -> None:
+        """Say what is followed from here on, and why."""
+        if drift:
+            self.reporter.drift(drift)
+        self.reporter.plan(plan)
+
+    def flush(self) -> None:
+        """Log what is pending. Collective: the losses and right answers of all ranks are added in one message.
+
+        Raises SharedError if a loss, or a sum of gradients, is not finite.
+        """
+        if not self._pending:
+            return
+        everyone = self.world.sum([value for _, done in self._pending for value in (done.loss, done.right)])
+        lines, samples, right, sums = [], 0, 0.0, self.trainer.sums
+        for (batch, done), loss, correct in zip(self._pending, everyone[::2], everyone[1::2], strict=True):
+            if done.finite:  # one that was skipped counts nothing
+                sums[0] += loss * batch.size
+                sums[1] += batch.size
+            samples, right = samples + batch.size, right + correct
+            line = {"iteration": batch.number + 1, "epoch": batch.epoch + 1, "loss": loss}
+            line["train_accuracy"] = correct / batch.size
+            lines.append({**line, "iteration_s": done.seconds, "exposed_s": done.exposed_s, "overlap": done.overlap})
+        self.log(lines)
+        # The same on all ranks, since the losses were added.
+        pairs = zip(lines, self._pending, strict=True)
+        diverged = [line for line, (_, done) in pairs if done.finite and not isfinite(line["loss"])]
+        if diverged:
+            first, value = diverged[0]["iteration"], diverged[0]["loss"]
+            raise SharedError(f"the loss of iteration {first} is {value}: training has diverged; try a smaller --lr")
+        rate = samples / sum(done.seconds for _, done in self._pending)
+        last = self._pending[-1][0]
+        text = f"epoch {last.epoch + 1}  loss {lines[-1]['loss']:.4f}  accuracy {right / samples:.3f}"
+        self.reporter.advance(last.number + 1, f"{text}  {rate:,.0f} images/s")
+        self._pending.clear()
+        self.trainer.exchange.check(last.number + 1)
+        if last.ends_epoch:
+            self._epoch_loss, sums[:] = sums[0] / max(1, sums[1]), [0.0, 0]
+
+    def log(self, lines: list[dict[str, Any]]) -> None:
+        """Append `lines` to metrics.jsonl. Collective: a full disk is rank 0's to see and everyone's to know."""
+        with self.world.together():
+            if isinstance(self.folder, RunFolder):
+                self.folder.log(lines)
+
+    def finished(self, summary: Summary) -> None:
+        """Write the run folder's last files, and say how it was. Collective."""
+        summary["train_loss"] = self._epoch_loss
+        gathered = self.world.comm.gather((self._spans, self._zero_ns), root=0)
+        plan = self.trainer.planner.plan
+        with self.world.together():
+            if gathered and isinstance(self.folder, RunFolder) and plan is not None:
+                trace = chrome_trace([spans for spans, _ in gathered], [zero for _, zero in gathered])
+                self.folder.finish(plan, trace, summary)
+        self.reporter.end(summary, self.folder.path if isinstance(self.folder, RunFolder) else None)
+
+
+class Validate(Hook):
+    """Validates at the end of each epoch. Raises SharedError if the validation loss is not finite."""
+
+    settled = True
+
+    def __init__(self, record: Record | None = None) -> None:
+        self.record = record
+
+    def due(self, batch: Batch) -> bool:
+        """At the end of an epoch."""
+        return batch.ends_epoch
+
+    def after(self, batch: Batch, done: Done) -> None:
+        """Log and say loss and accuracy. Collective."""
+        loss, accuracy = self.trainer.evaluate()
+        if self.record is not None:
+            self.record.log([{"epoch": batch.epoch + 1, "val_accuracy": accuracy, "val_loss": loss}])
+        if not isfinite(loss):
+            raise SharedError(f"the validation loss is {loss}: training has diverged; try a smaller --lr")
+        self.trainer.say(f"epoch {batch.epoch + 1}: validation accuracy {accuracy:.4f}, loss {loss:.4f}")

@@ -1,0 +1,214 @@
+"""A whole run from its options: the same start on all ranks, then the trainer with all its hooks."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+import mgwfbp
+from mgwfbp.comm import World, agree, poll_interval_s, use_own_device
+from mgwfbp.data import Data, load, total_iterations
+from mgwfbp.errors import UserError
+from mgwfbp.kernels import Kernels, keep_freed_memory, kernel_set
+from mgwfbp.models import build
+from mgwfbp.net import Net, fuse
+from mgwfbp.optim import Optimizer, make_optimizer
+from mgwfbp.optim.lr import check_lr
+from mgwfbp.runs.checkpoint import Checkpoint
+from mgwfbp.runs.checkpoints import Checkpoints
+from mgwfbp.runs.config import Config, shared_options
+from mgwfbp.runs.folder import RunFolder
+from mgwfbp.runs.record import Record, Validate
+from mgwfbp.runs.resume import ended_early, find_checkpoint, in_folder, run_folder_of
+from mgwfbp.schedule import AffineCost, TableCost, find_policy
+from mgwfbp.simulate.specs import cost_from_spec
+from mgwfbp.train.loop import Hook, Summary, Trainer
+from mgwfbp.watch.fault import FaultyData, fault_from_environment
+from mgwfbp.watch.finite import NonFinite
+from mgwfbp.watch.signals import Stop
+from mgwfbp.watch.watchdog import Watchdog
+
+HYPERPARAMETERS = ("lr", "momentum", "weight_decay", "nesterov")  # of Config, for the optimiser that knows them
+
+
+def train(config: Config, world: World | None = None, network: AffineCost | TableCost | None = None) -> Summary:
+    """Train as `config` says on all ranks; returns the summary (the object of summary.json), equal on all ranks.
+
+    `network` is a cost to emulate instead of the one that `config.network` names. Collective. Raises UserError, on all ranks alike, for what the user can mend.
+    """
+    world = world or World()
+    # Loaded before the threads are set: only libraries that are there can be told.
+    kernels = load_kernels(world, config.kernels, config.math, config.share_gpu)
+    start = same_start(config, world, kernels, network)
+    record = Record(start.folder, config.log_every, config.timeline_iterations)
+    watchdog = Watchdog(config.stall_warn, config.stall_abort)
+    checkpoints = Checkpoints(
+        start.folder.path if start.folder else None,
+        config.checkpoint_every,
+        config.keep_checkpoints,
+        resume=False,
+        record=record,
+    )
+    checkpoints.found, checkpoints.config, checkpoints.patience = start.checkpoint, config.to_dict(), watchdog.paused
+    trainer = Trainer(
+        start.net,
+        start.data,
+        start.optimizer,
+        world=world,
+        schedule=config.schedule,
+        global_batch=start.global_batch,
+        lr=config.lr_policy,
+        clip_norm=config.clip_norm,
+        skip=config.on_nan == "skip",
+        shift=config.shift,
+        flip=config.flip,
+        seed=config.seed,
+        network=start.network,
+        transport=config.transport,
+        replan=config.replan,
+        profile_iterations=config.profile_iterations,
+        threads=config.threads,
+        hooks=[NonFinite(), watchdog, Stop(), record, Advice(config.threads), Validate(record), checkpoints],
+    )
+    try:
+        return trainer.fit(config.epochs, config.iterations)
+    finally:
+        start.data.close()
+        if start.folder:
+            start.folder.close()
+
+
+class Advice(Hook):
+    """Says at the start which transport was taken on GPUs and why, and what keeps ranks from their cores."""
+
+    def __init__(self, threads: int | None) -> None:
+        self.threads = threads
+
+    def open(self, trainer: Trainer) -> None:
+        """Say it. Collective."""
+        transport = trainer.planner.transport
+        if transport is not None and transport.reason and trainer.net.kernels.name == "cupy":
+            trainer.say(f"transport {transport.name}: {transport.reason}")
+        for warning in crowded(trainer.world, self.threads):
+            trainer.say(warning)
+
+
+def crowded(world: World, threads: int | None) -> list[str]:
+    """What keeps ranks from their cores, a line each, the same on all ranks. Collective."""
+    wanted = (threads or world.threads) * world.local_size
+    bound, over = world.max([world.size > 1 and world.own_cores == 1 < (os.cpu_count() or 1), wanted > world.cores])
+    warnings = []
+    if bound:
+        warnings.append(
+            "warning: a rank is bound to a single core, which its comm thread and its backward pass share; "
+            "mpirun --bind-to none (Open MPI), -bind-to none (MPICH), srun --cpus-per-task=2 or more"
+        )
+    if over:
+        warnings.append(
+            f"warning: {world.local_size} ranks × {threads or world.threads} threads on {world.cores} cores; "
+            f"--threads {max(1, world.cores // world.local_size)} would be right"
+        )
+    return warnings
+
+
+def load_kernels(world: World, name: str | None, math: str | None = None, share_gpu: bool = False) -> Kernels:
+    """The kernel set `name`, loaded by one rank of each machine first: it compiles, the others read what it cached.
+
+    On GPUs each rank first takes its own, or one that others have, too, if they `share_gpu`. What is not given comes
+    from MGWFBP_MATH and MGWFBP_SHARE_GPU. Freed memory is kept from here on: a run's arrays have the same sizes in every
+    iteration. Collective. Raises UserError on all ranks.
+    """
+    kernels = None
+    on_gpu = (name or os.environ.get("MGWFBP_KERNELS") or "cupy") == "cupy"
+    use_own_device(world, on_gpu, share_gpu or os.environ.get("MGWFBP_SHARE_GPU", "") in ("1", "true", "yes"))
+    for turn in (True, False):
+        with world.together():
+            if (world.local_rank == 0) == turn:
+                kernels = kernel_set(name, quiet=world.rank > 0, math=math or os.environ.get("MGWFBP_MATH") or "fp32")
+    assert kernels is not None
+    if kernels.name != "cupy":
+        keep_freed_memory()
+    return kernels
+
+
+class Start(NamedTuple):
+    """A run about to begin. `folder` and `checkpoint` are None on all ranks but 0."""
+
+    net: Net
+    data: Data
+    optimizer: Optimizer
+    global_batch: int
+    network: AffineCost | TableCost | None
+    folder: RunFolder | None
+    checkpoint: Checkpoint | None
+
+
+def same_start(
+    config: Config, world: World, kernels: Kernels, network: AffineCost | TableCost | None = None
+) -> Start:
+    """Load the data, build the net, compare the ranks, make the run folder. Collective.
+
+    Raises UserError on all ranks if one cannot start, or if ranks differ in their options, version or model: then
+    nothing was sent but the comparison.
+    """
+    with world.together():
+        find_policy(config.schedule)
+        poll_interval_s()
+        if network is None and config.network:
+            network = cost_from_spec(config.network)
+        given = {name: getattr(config, name) for name in HYPERPARAMETERS}
+        optimizer = make_optimizer(config.optimizer, given, Config("").to_dict())
+        global_batch = config.global_batch(world.size)
+        if global_batch < world.size:
+            raise UserError(
+                f"a global batch of {global_batch} is too small for {world.size} ranks: each needs a sample; "
+                f"use --global-batch-size {world.size} or more, or fewer ranks"
+            )
+        data = open_data(config, world)
+        if config.shift >= min(data.shape[:2]):
+            raise UserError(f"--shift {config.shift} moves images of {data.shape} out of sight; use less")
+        global_batch = min(global_batch, len(data.train_labels))
+        iterations = total_iterations(len(data.train_labels), global_batch, config.epochs, config.iterations)
+        check_lr(config.lr_policy, config.lr, iterations)
+        net = build(config.model, data.shape, data.classes)
+        net.name = config.model
+        for head in net.heads:
+            head.loss.smoothing = config.label_smoothing
+        fuse(net).allocate(seed=config.seed, kernels=kernels)
+    options = config.to_dict()
+    agree(
+        world.comm,
+        "model, options or version",
+        [
+            f"net {net.name}",
+            *net.arena.description(),
+            *(f"{name}={options[name]}" for name in shared_options()),
+            f"files {data.fingerprint}",
+            f"emulated network {network}",
+            f"kernel set {kernels.name}",
+            f"mgwfbp {mgwfbp.__version__}",
+        ],
+    )
+    folder = checkpoint = None
+    with world.together():
+        if world.rank == 0:
+            checkpoint = find_checkpoint(config, global_batch, iterations, net.arena.fingerprint())
+            place = run_folder_of(config, checkpoint)
+            overwrite = config.overwrite or (checkpoint is None and ended_early(config))
+            resumed = checkpoint.iteration if checkpoint and in_folder(checkpoint, place) else None
+            folder = RunFolder(place, config.model, overwrite, resumed)
+            used = {"world_size": world.size, "threads": config.threads or world.threads, "kernels": kernels.name}
+            folder.write("config.json", {**options, **used})
+    with world.together():
+        if (fault := fault_from_environment()) is not None:
+            data = FaultyData(data, fault, world.rank)
+    return Start(net, data, optimizer, global_batch, network, folder, checkpoint)
+
+
+def open_data(config: Config, world: World) -> Data:
+    """The data set that `config` names. Raises UserError as `load` does."""
+    images = config.data.partition(":")[0] == "images"
+    if images and config.shift:
+        raise UserError("--shift is for small images in memory; images are cropped at random anyway")
+    threads = config.decode_threads or min(4, config.threads or world.threads)
+    return load(config.data, config.data_dir, config.seed, threads=threads, skip=config.on_bad_image == "skip")

@@ -1,0 +1,73 @@
+"""A network, measured or given: what its messages cost, as a NETWORK file holds it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from mgwfbp.schedule.cost import AffineCost, Cost, TableCost
+
+
+@dataclass(frozen=True)
+class Network:
+    """All-reduces of `nbytes[i]` bytes take `seconds[i]` between `ranks` ranks; `source` says how that is known.
+
+    `reduce_scatter_s` and `all_gather_s`, seconds at the same sizes, may be unknown. `a_s` + `b_s_per_byte` · bytes is
+    the line through the table, `r2` how well it explains it.
+    """
+
+    source: str
+    ranks: int
+    nbytes: tuple[float, ...]
+    seconds: tuple[float, ...]
+    a_s: float
+    b_s_per_byte: float
+    r2: float
+    reduce_scatter_s: tuple[float, ...] | None = None
+    all_gather_s: tuple[float, ...] | None = None
+
+    @cached_property
+    def cost(self) -> TableCost:
+        """The table as a cost."""
+        sizes = tuple(map(float, self.nbytes))
+        halves = None
+        if self.reduce_scatter_s is not None and self.all_gather_s is not None:
+            halves = TableCost(sizes, self.reduce_scatter_s), TableCost(sizes, self.all_gather_s)
+        return TableCost(sizes, self.seconds, halves)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object of a NETWORK file."""
+        value = {key: list(part) if isinstance(part, tuple) else part for key, part in self._fields().items()}
+        order = (
+            "source",
+            "ranks",
+            "nbytes",
+            "seconds",
+            "reduce_scatter_s",
+            "all_gather_s",
+            "a_s",
+            "b_s_per_byte",
+            "r2",
+        )
+        return {key: value[key] for key in order if value[key] is not None}
+
+    def _fields(self) -> dict[str, Any]:
+        return {key: getattr(self, key) for key in self.__dataclass_fields__}
+
+    @classmethod
+    def from_dict(cls, value: dict[str, Any]) -> Network:
+        """The network in the object that `to_dict` made."""
+        lists: dict[str, Any] = {key: tuple(part) if isinstance(part, list) else part for key, part in value.items()}
+        return cls(**{key: part for key, part in lists.items() if key in cls.__dataclass_fields__})
+
+
+def network_of(cost: AffineCost | TableCost, sizes: list[int], source: str, ranks: int) -> Network:
+    """The network whose `cost` is known, at `sizes` bytes or those of its own table."""
+    nbytes: tuple[float, ...] = cost.nbytes if isinstance(cost, TableCost) else tuple(sizes)
+    parts: list[Cost] = [*cost.halves] if cost.halves else []
+    scatter, gather = (tuple(float(part(float(size))) for size in nbytes) for part in parts) if parts else (None, None)
+    line = cost.affine if isinstance(cost, TableCost) else cost
+    seconds = tuple(float(cost(float(size))) for size in nbytes)
+    r2 = cost.affine.r2 if isinstance(cost, TableCost) else 1.0
+    return Network(source, ranks, nbytes, seconds, line.a, line.b, r2, scatter, gather)

@@ -1,0 +1,105 @@
+"""Opening an exchange: equal weights, the right global batch, a transport and a comm thread, all closed in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+from mgwfbp.comm import World, open_comm, own_transport
+from mgwfbp.errors import SharedError, UserError
+from mgwfbp.net import Net, to_host
+from mgwfbp.optim import Optimizer
+from mgwfbp.schedule import AffineCost, LayerProfile, Schedule, Workload, make_schedule
+from mgwfbp.train.exchange import AllReduced, make_exchange
+from mgwfbp.train.gradients import Gradients
+
+
+@contextmanager
+def exchange(
+    world: World,
+    net: Net,
+    optimizer: Optimizer,
+    schedule: Schedule | str = "wfbp",
+    *,
+    clip_norm: float | None = None,
+    skip: bool = False,
+    transport: str | None = None,
+) -> Iterator[AllReduced]:
+    """For a loop of one's own: the exchange of `net`'s gradients by `schedule`, its comm thread, and all it needs.
+
+        with exchange(World(), net, SGD(lr=0.1), "wfbp") as ex:
+            loss, right = net.forward(images, labels, step, before_layer=ex.before_layer)
+            ex.begin()
+            net.backward(ex.gradient_ready)
+            ex.finish()
+
+    All ranks get rank 0's weights. The loss is a mean over the samples of all ranks, which `net.forward` asks them for
+    unless it is told (`batch.size`); that it was told right is looked at in the first iteration. `schedule` is one, or
+    the name of a policy that needs no times: wfbp, single, bucket:SIZE, dear:SIZE. The rest as in Trainer. Collective;
+    raises UserError on all ranks.
+    """
+    with world.together():
+        if not net.allocated:
+            net.allocate()
+        chosen = schedule if isinstance(schedule, Schedule) else untimed(schedule, net)
+        chosen.check(len(net.learnable))
+    share_weights(world, net)
+    with ExitStack() as stack:
+        carrier = None
+        if world.size > 1:
+            carrier = own_transport(world, len(net.arena.gradients), net.kernels.xp, transport)
+            stack.enter_context(closed_together(carrier.close))
+        comm = open_comm(world, net.arena, carrier)
+        stack.enter_context(closed_together(comm.close))
+        optimizer.open(net.arena, net.kernels, world.add if world.size > 1 else None)
+        before, net.samples_of_all = net.samples_of_all, lambda rows: int(world.sum([rows])[0])
+        stack.callback(setattr, net, "samples_of_all", before)
+        made = make_exchange(chosen, comm, net, optimizer, Gradients(net.arena, net.kernels, world, clip_norm), skip)
+        made.first_batch = lambda: check_batch(world, net)
+        stack.enter_context(closed_together(made.drain))
+        yield made
+
+
+def untimed(policy: str, net: Net) -> Schedule:
+    """What `policy` makes of a net whose times nobody knows. Raises UserError for one that plans by times."""
+    if policy in ("mgwfbp", "optimal", "pipelined", "sharded", "best"):
+        raise UserError(
+            f"schedule {policy} needs measured times; give exchange a Schedule, as plan(…).schedule, or wfbp"
+        )
+    workload = Workload(net.name, 1, 0.0, tuple(LayerProfile(*layer, 0.0) for layer in net.arena.layers))
+    return make_schedule(policy, workload, AffineCost(0.0, 0.0))
+
+
+def share_weights(world: World, net: Net) -> None:
+    """Give all ranks the parameters and the state of rank 0. Collective."""
+    for array in (net.arena.parameters, net.state):
+        whole = to_host(array)
+        world.comm.Bcast(whole, root=0)
+        array[...] = net.kernels.xp.asarray(whole)
+
+
+def check_batch(world: World, net: Net) -> None:
+    """Raise SharedError, on all ranks, unless the loss is a mean over the samples of all ranks. Collective."""
+    batches = world.comm.allgather(net.last_batch)
+    samples = sum(rows for rows, _ in batches)
+    wrong = next((size for _, size in batches if size != samples), None)
+    if wrong is not None:
+        raise SharedError(
+            f"the ranks have {samples} samples together, but forward was told of {wrong}: the learning rate would be "
+            "another; give it the global batch (batch.size), or leave it out"
+        )
+
+
+@contextmanager
+def closed_together(close: Callable[[], None]) -> Iterator[None]:
+    """`close()` at the end, which all ranks reach together: by themselves, or by an error that all of them raise.
+
+    If this rank alone leaves, the whole job ends, and waiting for the others would only keep it from that.
+    """
+    try:
+        yield
+    except SharedError:
+        close()
+        raise
+    else:
+        close()

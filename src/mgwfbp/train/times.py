@@ -1,0 +1,128 @@
+"""What an iteration did: its loss, its messages, and how much of them it hid; and what many of them did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Any, NamedTuple
+
+from mgwfbp.comm import Message, World
+from mgwfbp.schedule import Interval, IterationTimes
+
+
+class Taken(NamedTuple):
+    """A message that the main thread took: when it asked for it, had it, and had updated its parameters.
+
+    The three are marks of the kernel set's `now`, or times in ns once they are known.
+    """
+
+    message: Message
+    asked: Any
+    arrived: Any
+    updated: Any
+
+
+class Done(NamedTuple):
+    """What one iteration did on this rank: its share of the mean loss, right answers, times, messages.
+
+    `finite` says whether all gradients were, on all ranks; if not, no update was made from the first bad bucket on.
+    `taken` are the messages taken in it; under schedules that run into forward they are those of the iteration before.
+    """
+
+    loss: float
+    right: int
+    finite: bool
+    times: IterationTimes
+    taken: Sequence[Taken] = ()
+
+    @property
+    def seconds(self) -> float:
+        """From the start of the batch to the end of the last update, or of backward."""
+        return (self.times.end - self.times.start) * 1e-9
+
+    @property
+    def exposed_s(self) -> float:
+        """Seconds that the main thread waited for messages."""
+        return sum(end - began for began, end in self._waits) * 1e-9
+
+    @property
+    def overlap(self) -> float:
+        """The share of the message time during which the main thread did not wait."""
+        total = sum(end - start for start, end in self._messages)
+        return 1.0 - shared(self._messages, self._waits) / total if total else 1.0
+
+    @property
+    def behind_forward_s(self) -> float:
+        """Seconds of messages that forward hid: it ran, and did not wait."""
+        times = self.times
+        # A replayed iteration begins with backward.
+        forward = (times.start if times.forward_end <= times.backward_end else times.backward_end, times.forward_end)
+        inside = [(max(began, forward[0]), min(end, forward[1])) for began, end in self._waits]
+        waits = [(began, end) for began, end in inside if end > began]
+        return (shared(self._messages, [forward]) - shared(self._messages, waits)) * 1e-9
+
+    @property
+    def behind_backward_s(self) -> float:
+        """Seconds of messages that backward hid, or the updates after it."""
+        total = sum(end - start for start, end in self._messages) * 1e-9
+        return total * self.overlap - self.behind_forward_s
+
+    @property
+    def _messages(self) -> list[Interval]:
+        return [(one.message.start_ns, one.message.end_ns) for one in self.taken]
+
+    @property
+    def _waits(self) -> list[Interval]:
+        return [(one.asked, one.arrived) for one in self.taken]
+
+
+class Figures:
+    """Medians for a run's summary. Only full batches count, a short last one would spoil them."""
+
+    def __init__(self) -> None:
+        self._figures: dict[bool, list[tuple[float, ...]]] = {False: [], True: []}  # planned?
+        self._short: list[tuple[float, ...]] = []  # the last short batch, for runs that have nothing else
+
+    def add(self, done: Done, *, full: bool, planned: bool) -> None:
+        """An iteration is over, of a full batch or not, by a plan or not."""
+        figures = (done.seconds, done.exposed_s, 1 - done.overlap, done.behind_backward_s, done.behind_forward_s)
+        if full:
+            self._figures[planned].append(figures)
+        else:
+            self._short = [figures]
+
+    def planned_again(self) -> None:
+        """From here another plan is followed: the summary measures the last one."""
+        self._figures[True].clear()
+
+    def measured(self, world: World, global_batch: int) -> dict[str, float]:
+        """The summary's measurements: medians over the planned iterations, of the slowest rank. Collective.
+
+        A run too short to follow its plan is measured by its profiled iterations. `images_per_s` is by the mean, not
+        the median: it counts the slow iterations too.
+        """
+        kept = self._figures[True] or self._figures[False] or self._short
+        mean = sum(figures[0] for figures in kept) / len(kept)
+        middle = [median(values) for values in zip(*kept, strict=True)]
+        mean, seconds, exposed, unhidden, backward, forward = world.max([mean, *middle])
+        return {
+            "images_per_s": global_batch / mean,
+            "iteration_s": seconds,
+            "exposed_s": exposed,
+            "overlap": 1 - unhidden,
+            "behind_backward_s": backward,
+            "behind_forward_s": forward,
+        }
+
+
+def shared(spans: Sequence[Interval], others: Sequence[Interval]) -> int:
+    """Nanoseconds that lie in one of `spans` and in one of `others`, each in order and without overlaps of its own."""
+    total, place = 0, 0
+    for start, end in spans:
+        while place < len(others) and others[place][1] <= start:
+            place += 1
+        for first, last in others[place:]:
+            if first >= end:
+                break
+            total += min(end, last) - max(start, first)
+    return total

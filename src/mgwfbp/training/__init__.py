@@ -1,1 +1,0 @@
-"""The training loop around network, comm thread and plan."""

@@ -1,0 +1,1 @@
+"""Hooks that keep a run from failing in silence: watchdog, signals, what is not finite, faults on purpose."""
