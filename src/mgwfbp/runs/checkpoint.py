@@ -1,6 +1,6 @@
 """Checkpoints: everything that the next iteration depends on, written whole or not at all, and checked when read.
 
-    checkpoints/iteration-00000120/    arrays.safetensors   parameters, the optimiser's arrays, and the state of each rank
+    checkpoints/iteration-00000120/    arrays.safetensors   parameters, the optimiser's, and the state of each rank
                                        checkpoint.json      iteration, config, plan, and the SHA-256 of the arrays
 
 Random numbers need no saving: each is a function of the seed and of what it is for (docs/architecture.md), and the
@@ -28,7 +28,7 @@ ARRAYS, RECORD = "arrays.safetensors", "checkpoint.json"
 
 
 class Checkpoint(NamedTuple):
-    """What was read: `arrays` holds "parameters" and the optimiser's (flat, the arena's), and "state" (ranks, values)."""
+    """What was read: `arrays` are "parameters", the optimiser's (all flat, as the arena), "state" (ranks, values)."""
 
     path: Path
     iteration: int

@@ -1,4 +1,4 @@
-"""What a run says and leaves behind while it goes on: losses for the log, spans for the timeline, files in its folder."""
+"""What a run says and leaves behind while it goes on: losses for the log, spans for the timeline, its folder."""
 
 from __future__ import annotations
 

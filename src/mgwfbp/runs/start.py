@@ -34,7 +34,8 @@ HYPERPARAMETERS = ("lr", "momentum", "weight_decay", "nesterov")  # of Config, f
 def train(config: Config, world: World | None = None, network: AffineCost | TableCost | None = None) -> Summary:
     """Train as `config` says on all ranks; returns the summary (the object of summary.json), equal on all ranks.
 
-    `network` is a cost to emulate instead of the one that `config.network` names. Collective. Raises UserError, on all ranks alike, for what the user can mend.
+    `network` is a cost to emulate instead of the one that `config.network` names. Collective. Raises UserError, on all
+    ranks alike, for what the user can mend.
     """
     world = world or World()
     # Loaded before the threads are set: only libraries that are there can be told.
@@ -115,8 +116,8 @@ def load_kernels(world: World, name: str | None, math: str | None = None, share_
     """The kernel set `name`, loaded by one rank of each machine first: it compiles, the others read what it cached.
 
     On GPUs each rank first takes its own, or one that others have, too, if they `share_gpu`. What is not given comes
-    from MGWFBP_MATH and MGWFBP_SHARE_GPU. Freed memory is kept from here on: a run's arrays have the same sizes in every
-    iteration. Collective. Raises UserError on all ranks.
+    from MGWFBP_MATH and MGWFBP_SHARE_GPU. Freed memory is kept from here on: a run's arrays have the same sizes in
+    every iteration. Collective. Raises UserError on all ranks.
     """
     kernels = None
     on_gpu = (name or os.environ.get("MGWFBP_KERNELS") or "cupy") == "cupy"
@@ -143,9 +144,7 @@ class Start(NamedTuple):
     checkpoint: Checkpoint | None
 
 
-def same_start(
-    config: Config, world: World, kernels: Kernels, network: AffineCost | TableCost | None = None
-) -> Start:
+def same_start(config: Config, world: World, kernels: Kernels, network: AffineCost | TableCost | None = None) -> Start:
     """Load the data, build the net, compare the ranks, make the run folder. Collective.
 
     Raises UserError on all ranks if one cannot start, or if ranks differ in their options, version or model: then

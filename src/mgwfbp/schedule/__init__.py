@@ -4,9 +4,9 @@ from mgwfbp.schedule.bound import lower_bound_s
 from mgwfbp.schedule.cost import AffineCost, Cost, TableCost, halves
 from mgwfbp.schedule.drift import Watch, check_replan
 from mgwfbp.schedule.fit import AffineFit, fit_affine
-from mgwfbp.schedule.measured import Interval, IterationTimes, workload_from_times
+from mgwfbp.schedule.measured import Interval, IterationTimes, shared_ns, workload_from_times
 from mgwfbp.schedule.network import Network, network_of
-from mgwfbp.schedule.plan import NEEDS_ALL_SUMS, Plan, plan, plan_for, plan_from_dict
+from mgwfbp.schedule.plan import NEEDS_ALL_SUMS, Plan, plan, plan_for, plan_from_dict, untimed
 from mgwfbp.schedule.policies import POLICIES, compared, find_policy, make_schedule, policy
 from mgwfbp.schedule.predict import PlannedMessage, Prediction, predict
 from mgwfbp.schedule.schedule import (
@@ -55,7 +55,9 @@ __all__ = [
     "policy",
     "predict",
     "schedule_from_cuts",
+    "shared_ns",
     "unmerged",
+    "untimed",
     "workload_from_dict",
     "workload_from_times",
     "workload_to_dict",

@@ -75,3 +75,16 @@ def workload_from_times(
     rows = zip(layers, backward, forwards, strict=True)
     profiles = (LayerProfile(*row, one, other) for row, one, other in rows)
     return Workload(name, batch_size, forward, tuple(profiles), source)
+
+
+def shared_ns(spans: Sequence[Interval], others: Sequence[Interval]) -> int:
+    """Nanoseconds that lie in one of `spans` and in one of `others`, each in order and without overlaps of its own."""
+    total, place = 0, 0
+    for start, end in spans:
+        while place < len(others) and others[place][1] <= start:
+            place += 1
+        for first, last in others[place:]:
+            if first >= end:
+                break
+            total += min(end, last) - max(start, first)
+    return total

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from mgwfbp.errors import UserError
 from mgwfbp.schedule.cost import AffineCost, Cost
 from mgwfbp.schedule.network import Network
 from mgwfbp.schedule.policies import make_schedule
 from mgwfbp.schedule.predict import Prediction, predict
 from mgwfbp.schedule.schedule import ALL_REDUCE, PIPELINED, SHARDED, Bucket, Schedule
-from mgwfbp.schedule.workload import Workload, workload_from_dict, workload_to_dict
+from mgwfbp.schedule.workload import LayerProfile, Workload, workload_from_dict, workload_to_dict
 
 NEEDS_ALL_SUMS = (
     "updates a layer before all sums are known, which --clip-norm and --on-nan skip need; use sharded, optimal or best"
@@ -97,6 +99,17 @@ def plan(workload: Workload, cost: Cost, schedule: str = "optimal") -> Plan:
     Raises UserError for an unknown name.
     """
     return Plan(workload, make_schedule(schedule, workload, cost), cost)
+
+
+def untimed(policy: str, layers: Sequence[tuple[str, int, int]]) -> Schedule:
+    """The schedule of `policy` for `layers` (name, parameters, bytes) whose times nobody knows.
+
+    Raises UserError for an unknown policy, and for one that plans by times.
+    """
+    if policy in ("mgwfbp", "optimal", "pipelined", "sharded", "best"):
+        raise UserError(f"schedule {policy} needs measured times; take a plan's (plan(…).schedule), or wfbp")
+    workload = Workload("untimed", 1, 0.0, tuple(LayerProfile(*layer, 0.0) for layer in layers))
+    return make_schedule(policy, workload, AffineCost(0.0, 0.0))
 
 
 def _with_updates(workload: Workload, update_s: float) -> Workload:

@@ -54,6 +54,7 @@ class Trainer:
 
     exchange: AllReduced
     planner: Planner
+    _judged = -1  # after how many iterations `accuracy` was measured
 
     def __init__(
         self,
@@ -127,8 +128,7 @@ class Trainer:
             halves = self.policy in ("sharded", "best") or self.policy.startswith("dear:")
             if world.size > 1:
                 xp, nbytes = net.kernels.xp, net.arena.gradients.nbytes
-                opened = open_transport(world, nbytes, self.network, halves, xp=xp, wanted=self.transport)
-                transport, _, cost = opened
+                transport, _, cost = open_transport(world, nbytes, self.network, halves, xp=xp, wanted=self.transport)
                 stack.enter_context(closed_together(transport.close))
             self.comm = open_comm(world, net.arena, transport)
             stack.enter_context(closed_together(self.comm.close))
@@ -143,6 +143,8 @@ class Trainer:
             stack.enter_context(closed_together(lambda: self.exchange.drain()))
             for hook in self.hooks:
                 stack.enter_context(hook.open(self) or ExitStack())
+            if self.done >= self.total:
+                raise SharedError(f"all {self.total} iterations are done; ask for more epochs")
             self.planner.profile_until = self.done + max(1, min(self.profile_iterations, (self.total - self.done) // 2))
             yield
             self.exchange.drain()
@@ -218,13 +220,10 @@ class Trainer:
             parameters_sha256=self.world.comm.allgather(self.net.arena.parameters_sha256()),
         )
 
-    _judged = -1  # after how many iterations `accuracy` was measured
-
     @property
     def modes(self) -> tuple[str, ...]:
         """The modes that a schedule of this run may have."""
-        whole = self.clip_norm is not None or self.skip
-        return (ALL_REDUCE, SHARDED) if whole else (ALL_REDUCE, PIPELINED, SHARDED)
+        return (ALL_REDUCE, SHARDED, *(() if self.clip_norm is not None or self.skip else (PIPELINED,)))
 
     def _check(self, epochs: int, iterations: int | None) -> None:
         """What can be wrong is said before anything is sent, and ranks that were told different things are told so."""
@@ -239,11 +238,11 @@ class Trainer:
             self.total = total_iterations(len(self.data.train_labels), self.global_batch, epochs, iterations)
             check_lr(self.lr_policy, self.base_lr, self.total)
         told = [f"{key}={value}" for key, value in vars(self).items() if isinstance(value, str | int | float | None)]
+        told = [line for line in told if not line.startswith("threads=")] + [f"emulated network {self.network}"]
         data = [f"data {self.data.name}", f"{len(self.data.train_labels)} samples", f"files {self.data.fingerprint}"]
-        kernels = [f"kernel set {self.net.kernels.name}", f"mgwfbp {mgwfbp.__version__}"]
-        told.append(f"emulated network {self.network}")
-        lines = [f"net {self.net.name}", *self.net.arena.description(), *told, *data, *kernels]
-        agree(self.world.comm, "model, options or version", [line for line in lines if not line.startswith("threads=")])
+        ours = [f"kernel set {self.net.kernels.name}", f"mgwfbp {mgwfbp.__version__}"]
+        lines = [f"net {self.net.name}", *self.net.arena.description(), *told, *data, *ours]
+        agree(self.world.comm, "model, options or version", lines)
 
     def _follow(self, schedule: Schedule) -> None:
         self.exchange = make_exchange(schedule, self.comm, self.net, self.optimizer, self.gradients, self.skip)
@@ -257,8 +256,7 @@ class Summary(dict[str, Any]):
         return (
             f"{self['model']} on {ranks}: {self['iterations']} iterations of {self['global_batch_size']} samples, "
             f"validation accuracy {self['val_accuracy']:.4f}; {self['iteration_s'] * 1e3:.2f} ms an iteration, "
-            f"{self['predicted_iteration_s'] * 1e3:.2f} ms predicted, schedule {self['schedule']} in "
-            f"{self['buckets']} buckets"
+            f"{self['predicted_iteration_s'] * 1e3:.2f} predicted ({self['schedule']}, {self['buckets']} messages)"
         )
 
 

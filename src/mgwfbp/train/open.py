@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from mgwfbp.comm import World, open_comm, own_transport
-from mgwfbp.errors import SharedError, UserError
+from mgwfbp.errors import SharedError
 from mgwfbp.net import Net, to_host
 from mgwfbp.optim import Optimizer
-from mgwfbp.schedule import AffineCost, LayerProfile, Schedule, Workload, make_schedule
+from mgwfbp.schedule import Schedule, untimed
 from mgwfbp.train.exchange import AllReduced, make_exchange
 from mgwfbp.train.gradients import Gradients
 
@@ -41,7 +41,7 @@ def exchange(
     with world.together():
         if not net.allocated:
             net.allocate()
-        chosen = schedule if isinstance(schedule, Schedule) else untimed(schedule, net)
+        chosen = schedule if isinstance(schedule, Schedule) else untimed(schedule, net.arena.layers)
         chosen.check(len(net.learnable))
     share_weights(world, net)
     with ExitStack() as stack:
@@ -58,16 +58,6 @@ def exchange(
         made.first_batch = lambda: check_batch(world, net)
         stack.enter_context(closed_together(made.drain))
         yield made
-
-
-def untimed(policy: str, net: Net) -> Schedule:
-    """What `policy` makes of a net whose times nobody knows. Raises UserError for one that plans by times."""
-    if policy in ("mgwfbp", "optimal", "pipelined", "sharded", "best"):
-        raise UserError(
-            f"schedule {policy} needs measured times; give exchange a Schedule, as plan(…).schedule, or wfbp"
-        )
-    workload = Workload(net.name, 1, 0.0, tuple(LayerProfile(*layer, 0.0) for layer in net.arena.layers))
-    return make_schedule(policy, workload, AffineCost(0.0, 0.0))
 
 
 def share_weights(world: World, net: Net) -> None:

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from mgwfbp.comm import Message, World
-from mgwfbp.schedule import Interval, IterationTimes
+from mgwfbp.schedule import Interval, IterationTimes, shared_ns
 
 
 class Taken(NamedTuple):
@@ -49,7 +49,7 @@ class Done(NamedTuple):
     def overlap(self) -> float:
         """The share of the message time during which the main thread did not wait."""
         total = sum(end - start for start, end in self._messages)
-        return 1.0 - shared(self._messages, self._waits) / total if total else 1.0
+        return 1.0 - shared_ns(self._messages, self._waits) / total if total else 1.0
 
     @property
     def behind_forward_s(self) -> float:
@@ -59,7 +59,7 @@ class Done(NamedTuple):
         forward = (times.start if times.forward_end <= times.backward_end else times.backward_end, times.forward_end)
         inside = [(max(began, forward[0]), min(end, forward[1])) for began, end in self._waits]
         waits = [(began, end) for began, end in inside if end > began]
-        return (shared(self._messages, [forward]) - shared(self._messages, waits)) * 1e-9
+        return (shared_ns(self._messages, [forward]) - shared_ns(self._messages, waits)) * 1e-9
 
     @property
     def behind_backward_s(self) -> float:
@@ -113,16 +113,3 @@ class Figures:
             "behind_backward_s": backward,
             "behind_forward_s": forward,
         }
-
-
-def shared(spans: Sequence[Interval], others: Sequence[Interval]) -> int:
-    """Nanoseconds that lie in one of `spans` and in one of `others`, each in order and without overlaps of its own."""
-    total, place = 0, 0
-    for start, end in spans:
-        while place < len(others) and others[place][1] <= start:
-            place += 1
-        for first, last in others[place:]:
-            if first >= end:
-                break
-            total += min(end, last) - max(start, first)
-    return total
