@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from mgwfbp.errors import UserError, unknown_name
+from mgwfbp.optim import OPTIMIZERS
 from mgwfbp.schedule import NEEDS_ALL_SUMS, check_replan
 
 # What an option decides. With another value than before a run cannot be resumed; with another it needs a new plan.
@@ -84,7 +85,9 @@ class Config:
     global_batch_size: int | None = option(
         None, "Samples of all ranks together, instead of --batch-size.", decides=NOTHING, least=1
     )
-    optimizer: str = option("sgd", "sgd or adam; numbers of its own go behind a colon: adam:beta2=0.99.")
+    optimizer: str = option(
+        "sgd", f"{', '.join(sorted(OPTIMIZERS))}; numbers of its own go behind a colon: adam:beta2=0.99."
+    )
     lr: float = option(0.02, "Learning rate at the start.", least=0)
     lr_policy: str = option("poly", "How it changes: fixed, step:…, multistep:…, exp:…, inv:…, poly:…, sigmoid:….")
     momentum: float = option(0.9, "Momentum of SGD.", least=0)
