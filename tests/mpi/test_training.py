@@ -19,6 +19,7 @@ from mgwfbp.data import batches, load
 from mgwfbp.errors import UserError
 from mgwfbp.models import build
 from mgwfbp.net.layers import Step
+from mgwfbp.optim.adam import Adam
 from mgwfbp.optim.sgd import SGD
 from mgwfbp.runs.config import Config
 from mgwfbp.runs.start import train
@@ -80,13 +81,13 @@ def test_the_same_global_batch_gives_the_same_losses_at_any_number_of_ranks(worl
         assert found[1][-1] < found[1][0]
 
 
-def weights(world, schedule, iterations=6, model="lenet", shape="28x28x1x10"):
+def weights(world, schedule, iterations=6, model="lenet", shape="28x28x1x10", optimizer=None):
     """Parameters after a few iterations of `model` under `schedule`, by the public pieces."""
     data = load(f"synthetic:{shape}", seed=1)
     net = build(model, data.shape, 10).allocate(seed=1)
-    sgd = SGD(lr=0.05, momentum=0.9, weight_decay=5e-4).open(net.arena, net.kernels, world.add)
+    chosen = (optimizer or SGD(lr=0.05, momentum=0.9, weight_decay=5e-4)).open(net.arena, net.kernels, world.add)
     comm = CommThread(world, net.arena)
-    exchange = make_exchange(schedule, comm, net, sgd, Gradients(net.arena, net.kernels, world))
+    exchange = make_exchange(schedule, comm, net, chosen, Gradients(net.arena, net.kernels, world))
     for batch in batches(data, 32, epochs=1, iterations=iterations, rank=world.rank, ranks=world.size):
         train_step(net, exchange, batch)
     exchange.drain()
@@ -122,6 +123,17 @@ def test_what_runs_into_forward_ends_with_the_weights_of_single(world, name):
     assert len(schedule.buckets) > 2
     few = {"iterations": 5, "model": "resnet20", "shape": "8x8x3x10"}
     assert_equal(world, schedule.mode, weights(world, schedule, **few), weights(world, unmerged(39), **few))
+
+
+@two_ranks
+def test_the_schedule_never_changes_adams_weights(world):
+    def trained(schedule):
+        return weights(world, schedule, optimizer=Adam(lr=1e-3, weight_decay=1e-3))
+
+    reference = trained(unmerged(4))
+    for mode in MODES:
+        for cuts in ([0], [0, 2]):
+            assert np.array_equal(trained(schedule_from_cuts("x", cuts, 4, mode)), reference), (mode, cuts)
 
 
 @two_ranks
