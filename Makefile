@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
-CODE   := src models tests benchmarks
+CODE   := src tests benchmarks examples
 # Some machines set it; but the tests start hundreds of processes, and each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 # Ranks beyond the cores are fine for MPICH; each run of tests under mpirun ends at this many seconds, whatever happens.

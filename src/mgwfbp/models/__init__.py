@@ -1,4 +1,10 @@
-"""The nets, by name. Read the file of one top to bottom; add yours to `MODELS`."""
+"""The nets, by name. Read the file of one top to bottom. Yours is one decorated function:
+
+@model("tiny")
+def tiny(input_shape=(28, 28, 1), classes=10):
+    net = Net("tiny", input_shape)
+    return net.finish(net.chain(net.input, flat=Flatten(), fc=Linear(classes)))
+"""
 
 from __future__ import annotations
 
@@ -33,6 +39,16 @@ MODELS: dict[str, Callable[..., Net]] = {
 }
 
 
+def model(name: str) -> Callable[[Callable[..., Net]], Callable[..., Net]]:
+    """Decorator that registers what builds the net `name`: a function of (input_shape, classes), both with defaults."""
+
+    def register(builder: Callable[..., Net]) -> Callable[..., Net]:
+        MODELS[name] = builder
+        return builder
+
+    return register
+
+
 def build(name: str, input_shape: tuple[int, ...] | None = None, classes: int | None = None) -> Net:
     """The network called `name`, not yet allocated, for images of `input_shape` (height, width, channels).
 
@@ -56,6 +72,7 @@ __all__ = [
     "inception_v4",
     "lenet",
     "mlp",
+    "model",
     "resnet",
     "vgg",
 ]

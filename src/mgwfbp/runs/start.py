@@ -79,6 +79,9 @@ def train(config: Config, world: World | None = None, network: AffineCost | Tabl
             start.folder.close()
 
 
+run = train  # the public name: `mgwfbp.train` is a room
+
+
 class Advice(Hook):
     """Says at the start which transport was taken on GPUs and why, and what keeps ranks from their cores."""
 

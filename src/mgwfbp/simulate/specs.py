@@ -137,6 +137,10 @@ def workload_from_spec(spec: str) -> Workload:
     raise unknown_name("workload", spec, shipped("workload"))
 
 
+workload = workload_from_spec  # the public names
+network = cost_from_spec
+
+
 def scaled(workload: Workload, *, compute_scale: float = 1.0, batch_size: int | None = None) -> Workload:
     """`workload` on a device `compute_scale` times as fast, with `batch_size` samples a rank.
 

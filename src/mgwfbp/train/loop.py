@@ -231,8 +231,6 @@ class Trainer:
             find_policy(self.policy)
             if self.policy == "pipelined" and PIPELINED not in self.modes:
                 raise SharedError(f"--schedule pipelined: {NEEDS_ALL_SUMS}")
-            if self.global_batch < self.world.size:
-                raise SharedError(f"a global batch of {self.global_batch} is too small for {self.world.size} ranks")
             if not self.net.allocated:
                 fuse(self.net).allocate(seed=self.seed)
             self.total = total_iterations(len(self.data.train_labels), self.global_batch, epochs, iterations)
@@ -252,11 +250,12 @@ class Summary(dict[str, Any]):
     """What came of a run, as summary.json has it: times in seconds, medians of the slowest rank."""
 
     def __str__(self) -> str:
-        ranks = f"{self['world_size']} rank{'s' * (self['world_size'] > 1)}"
+        ranks, buckets = self["world_size"], self["buckets"]
+        measured, predicted = (f"{self[key] * 1e3:.2f}" for key in ("iteration_s", "predicted_iteration_s"))
         return (
-            f"{self['model']} on {ranks}: {self['iterations']} iterations of {self['global_batch_size']} samples, "
-            f"validation accuracy {self['val_accuracy']:.4f}; {self['iteration_s'] * 1e3:.2f} ms an iteration, "
-            f"{self['predicted_iteration_s'] * 1e3:.2f} predicted ({self['schedule']}, {self['buckets']} messages)"
+            f"{self['model']} on {ranks} rank{'s'[: ranks > 1]}: validation accuracy {self['val_accuracy']:.4f} after "
+            f"{self['iterations']} iterations of {self['global_batch_size']} samples; {measured} ms each, "
+            f"{predicted} predicted ({self['schedule']}, {buckets} bucket{'s'[: buckets > 1]})"
         )
 
 
