@@ -79,7 +79,10 @@ def test_a_policy_of_ones_own_on_paper(tmp_path):
     ("text", "says"),
     [
         (None, "plugin mine.py: there is no such file"),
-        ("import mgwfbp as mg\n\nmg.polici\n", "plugin mine.py, line 3: AttributeError: module 'mgwfbp' has no attribute"),
+        (
+            "import mgwfbp as mg\n\nmg.polici\n",
+            "plugin mine.py, line 3: AttributeError: module 'mgwfbp' has no attribute",
+        ),
         ("x = (\n", "plugin mine.py, line 1: SyntaxError"),
     ],
 )

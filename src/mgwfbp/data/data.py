@@ -180,6 +180,8 @@ def _checked(name: str, images: np.ndarray, labels: np.ndarray) -> tuple[np.ndar
             f"data set {name}: images must be uint8 (samples, height, width, channels), "
             f"found {images.dtype} {images.shape}"
         )
+    if len(images) != len(labels):
+        raise UserError(f"data set {name}: {len(images)} images but {len(labels)} labels")
     if labels.dtype.kind not in "iu" or labels.ndim != 1:
         raise UserError(f"data set {name}: labels must be integers (samples,), found {labels.dtype} {labels.shape}")
     return images if images.ndim == 4 else images[..., None], labels.astype(np.int64)

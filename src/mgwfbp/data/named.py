@@ -130,11 +130,12 @@ def _arrays(rest: str, source: Source) -> Dataset:
     if not rest:
         raise UserError("data set arrays: name the file, arrays:FILE.npz")
     try:
-        with np.load(path, allow_pickle=False) as found:
-            if isinstance(found, np.ndarray):
-                raise UserError(f"data set {name}: it holds one array; save images and labels with np.savez")
+        found = np.load(path, allow_pickle=False)
+        if isinstance(found, np.ndarray):
+            raise UserError(f"data set {name}: {path}: it holds one array; save images and labels with np.savez")
+        with found:
             arrays = {key: found[key] for key in found.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, AttributeError) as error:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         reason = getattr(error, "strerror", None) or "it is no .npz file of plain arrays"
         if isinstance(error, UserError):
             raise

@@ -15,11 +15,11 @@ from mgwfbp.net.layers import Step
 CHUNK, CHUNK_VALUES = 250, 2**20  # samples at a time, and values of their images
 
 
-def evaluate(world: World, net: Net, data: Data, beat: Callable[[], None] = lambda: None) -> tuple[float, float]:
+def evaluate(world: World, net: Net, data: Data, beat: Callable[[], None] | None = None) -> tuple[float, float]:
     """(mean loss, accuracy) on the validation part, the same on all ranks. Collective.
 
-    The ranks' running statistics (BatchNorm) are averaged first, so all ranks judge the same net. `beat` is called
-    after each chunk of samples. Raises SharedError if there is no sample to judge by.
+    The ranks' running statistics (BatchNorm) are averaged first, so all ranks judge the same net. `beat`, if given,
+    is called after each chunk of samples. Raises SharedError if there is no sample to judge by.
     """
     if len(net.state) and world.size > 1:
         net.state[...] = net.kernels.xp.asarray(world.sum(to_host(net.state).tolist())) / world.size
@@ -32,7 +32,8 @@ def evaluate(world: World, net: Net, data: Data, beat: Callable[[], None] = lamb
             continue
         images = data.normalised(images, net.arena.parameters.dtype)
         mean_loss, chunk_correct = net.forward(images, labels, Step(training=False))
-        beat()
+        if beat:
+            beat()
         loss, correct = loss + float(mean_loss) * len(labels), correct + int(chunk_correct)
         count += len(labels)
     loss, correct_all, samples = world.sum([loss, correct, count])

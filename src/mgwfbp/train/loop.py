@@ -92,14 +92,14 @@ class Trainer:
 
     def fit(self, epochs: int, iterations: int | None = None) -> Summary:
         """Go on from `done` iterations to the end of `epochs`, or of `iterations`. Collective; equal on all ranks."""
-        with self.open(epochs, iterations):
-            for batch in self.batches(epochs, iterations):
-                self.follow(self.schedule(batch.number))  # unmerged while profiled, then the plan's
+        with self._open(epochs, iterations):
+            for batch in self._batches(epochs, iterations):
+                self._follow(self._schedule(batch.number))  # unmerged while profiled, then the plan's
                 for hook in self.hooks:
                     hook.before(batch)
                 self.optimizer.lr = self.base_lr * self.lr(batch.number, self.total)
                 done = train_step(self.net, self.exchange, batch)
-                self.saw(batch, done)
+                self._saw(batch, done)
                 for hook in self.hooks:
                     if hook.due(batch):
                         if hook.settled:
@@ -115,7 +115,7 @@ class Trainer:
             return summary
 
     @contextmanager
-    def open(self, epochs: int, iterations: int | None = None) -> Iterator[None]:
+    def _open(self, epochs: int, iterations: int | None = None) -> Iterator[None]:
         """Equal weights, transport, comm thread, hooks; closes all of them."""
         world, net = self.world, self.net
         self._check(epochs, iterations)
@@ -137,9 +137,9 @@ class Trainer:
             self.gradients, self.figures = Gradients(net.arena, net.kernels, world, self.clip_norm), Figures()
             self.planner = Planner(
                 world, net, self.policy, self.modes, self.global_batch, transport, cost,
-                may_shard=halves, replan=self.replan, settle=lambda: self.exchange.drain(), told=self.told,
+                may_shard=halves, replan=self.replan, settle=lambda: self.exchange.drain(), told=self._told,
             )  # fmt: skip
-            self._follow(unmerged(len(net.learnable)))
+            self._change(unmerged(len(net.learnable)))
             stack.enter_context(closed_together(lambda: self.exchange.drain()))
             for hook in self.hooks:
                 stack.enter_context(hook.open(self) or ExitStack())
@@ -150,7 +150,7 @@ class Trainer:
             self.exchange.drain()
             self.optimizer.keep(None)  # all its arrays, should this go on
 
-    def batches(self, epochs: int, iterations: int | None) -> Iterator[Batch]:
+    def _batches(self, epochs: int, iterations: int | None) -> Iterator[Batch]:
         """This rank's batches, from `done` on."""
         return batches(
             self.data, self.global_batch, epochs=epochs, iterations=iterations, rank=self.world.rank,
@@ -158,7 +158,7 @@ class Trainer:
             dtype=self.net.arena.parameters.dtype, first=self.done,
         )  # fmt: skip
 
-    def schedule(self, number: int) -> Schedule:
+    def _schedule(self, number: int) -> Schedule:
         """The planner's for iteration `number`. Collective where it measures, which takes as long as it takes."""
         with ExitStack() as stack:
             for hook in self.hooks:
@@ -166,24 +166,24 @@ class Trainer:
                     stack.enter_context(hook.paused())
             return self.planner.schedule(number)
 
-    def follow(self, schedule: Schedule) -> None:
+    def _follow(self, schedule: Schedule) -> None:
         """Exchange gradients by `schedule` from here on. Collective, if it is another than before."""
         if schedule != self.exchange.schedule:
             self.settle()
-            self._follow(schedule)
+            self._change(schedule)
 
     def settle(self) -> None:
         """Wait for all that is on its way. Raises SharedError, on all ranks, if a sum in it was not finite."""
         self.exchange.drain()
         self.exchange.check(self.done)
 
-    def saw(self, batch: Batch, done: Done) -> None:
+    def _saw(self, batch: Batch, done: Done) -> None:
         """Count an iteration that is over."""
         self.done = batch.number + 1
         self.planner.saw(done.times, batch.size)
         self.figures.add(done, full=batch.size == self.global_batch, planned=self.planner.plan is not None)
 
-    def told(self, plan: Plan, drift: Drift | None) -> None:
+    def _told(self, plan: Plan, drift: Drift | None) -> None:
         """The planner has made a plan."""
         if drift:
             self.figures.planned_again()
@@ -242,7 +242,7 @@ class Trainer:
         lines = [f"net {self.net.name}", *self.net.arena.description(), *told, *data, *ours]
         agree(self.world.comm, "model, options or version", lines)
 
-    def _follow(self, schedule: Schedule) -> None:
+    def _change(self, schedule: Schedule) -> None:
         self.exchange = make_exchange(schedule, self.comm, self.net, self.optimizer, self.gradients, self.skip)
 
 
