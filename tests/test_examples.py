@@ -75,6 +75,20 @@ def test_a_policy_of_ones_own_on_paper(tmp_path):
     assert re.search(r"thirds +3 +409\.498", done.stdout)
 
 
+def test_a_model_of_ones_own_is_timed_by_the_processes_that_bench_step_starts(tmp_path):
+    command = ["bench", "step", "twoways", "--batch-size", "2", "--rounds", "1"]
+    done = run(
+        MPIRUN or "env",
+        *(["-n", 1] if MPIRUN else []),
+        MGWFBP,
+        *command,
+        "--plugin",
+        EXAMPLES[0].parent / "own_model.py",
+    )
+    assert done.returncode == 0, done.stderr
+    assert "twoways, batch 2" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

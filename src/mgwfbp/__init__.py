@@ -19,7 +19,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from mgwfbp.version import __version__
 
 # name -> the module that has it, or "." and the module that it is
 _PUBLIC = {

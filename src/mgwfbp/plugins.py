@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 import traceback
 from pathlib import Path
 
 from mgwfbp.errors import UserError
 
+VARIABLE = "MGWFBP_PLUGIN"
 _loaded: set[Path] = set()
 
 
@@ -35,3 +37,11 @@ def load_plugin(file: str) -> None:
         where = f"plugin {file}" + (f", line {line}" if line else "")
         raise UserError(f"{where}: {type(error).__name__}: {error}") from None
     _loaded.add(path)
+    # For the processes that this one starts: `bench step` measures in others.
+    os.environ[VARIABLE] = os.pathsep.join(map(str, sorted(_loaded)))
+
+
+def load_inherited() -> None:
+    """Run the files that the process before this one has run."""
+    for file in filter(None, os.environ.get(VARIABLE, "").split(os.pathsep)):
+        load_plugin(file)

@@ -6,6 +6,9 @@ import dataclasses
 import importlib.util
 import json
 import shutil
+import signal
+import sys
+import threading
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +19,7 @@ from mpi4py import MPI
 
 from mgwfbp.comm import CommThread
 from mgwfbp.data import batches, load
-from mgwfbp.errors import UserError
+from mgwfbp.errors import SharedError, UserError
 from mgwfbp.models import build
 from mgwfbp.net.layers import Step
 from mgwfbp.optim.adam import Adam
@@ -46,6 +49,8 @@ from .conftest import first_ranks
 # One thread: on a sub-world of one rank the default would be all cores, which the other ranks are using.
 QUICK = {"data": "synthetic:28x28x1x10", "lr": 0.005, "profile_iterations": 3, "log_every": 7, "threads": 1}
 
+
+DIVERGES = {key: value for key, value in QUICK.items() if key != "lr"}
 
 two_ranks = pytest.mark.skipif(MPI.COMM_WORLD.size > 2, reason="two ranks show it; make test has eight minutes")
 MODES = (ALL_REDUCE, PIPELINED, SHARDED)
@@ -286,3 +291,16 @@ def test_the_shortest_runs_have_a_plan_too(world, shared_folder, iterations):
     )
     assert summary["iterations"] == iterations
     assert summary["predicted_iteration_s"] > 0
+
+
+@two_ranks
+def test_a_run_that_fails_leaves_no_thread_and_no_setting_behind(world, shared_folder):
+    before = sys.getswitchinterval(), signal.getsignal(signal.SIGTERM)
+    for number, schedule in enumerate(("optimal", "pipelined", "sharded")):
+        config = Config("mlp", lr=1e6, iterations=30, schedule=schedule, out=f"{shared_folder}/{number}", **DIVERGES)
+        with pytest.raises(SharedError, match="diverged"):
+            train(config, world)
+        assert not [thread for thread in threading.enumerate() if thread.name in ("comm", "watchdog")]
+    assert (sys.getswitchinterval(), signal.getsignal(signal.SIGTERM)) == before
+    train(Config("mlp", iterations=3, out=f"{shared_folder}/well", **QUICK), world)
+    assert not [thread for thread in threading.enumerate() if thread.name == "comm"]

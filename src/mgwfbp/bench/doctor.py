@@ -17,11 +17,11 @@ import mpi4py
 import numpy as np
 import threadpoolctl
 
-import mgwfbp
 from mgwfbp.comm import MPI, HostTransport, World, choose, cuda_support, devices_here, placements
 from mgwfbp.errors import UserError
 from mgwfbp.kernels import kernel_set
 from mgwfbp.kernels.gpu.load import why_not
+from mgwfbp.version import __version__
 
 OK, NOTE, PROBLEM = "ok", "note", "problem"
 # A launcher's variables: a process without them is a world of its own.
@@ -43,9 +43,7 @@ def examine(world: World) -> list[Finding]:
     everyone = world.comm.allgather(_facts(world))
     cuda = cuda_support()
     found = [
-        Finding(
-            "versions", OK, f"mgwfbp {mgwfbp.__version__}, Python {platform.python_version()}, NumPy {np.__version__}"
-        ),
+        Finding("versions", OK, f"mgwfbp {__version__}, Python {platform.python_version()}, NumPy {np.__version__}"),
         _same(everyone, "versions"),
         *_mpi(world, cuda),
         _launcher(world, everyone),
@@ -63,7 +61,7 @@ def _facts(world: World) -> dict[str, Any]:
     pools, no_gpu = threadpoolctl.threadpool_info(), why_not()
     return {
         "host": socket.gethostname(),
-        "versions": (mgwfbp.__version__, platform.python_version(), np.__version__, MPI.Get_library_version()),
+        "versions": (__version__, platform.python_version(), np.__version__, MPI.Get_library_version()),
         "own_cores": world.own_cores,
         "blas": next(
             (f"{pool['internal_api']} {pool['version']}" for pool in pools if pool["user_api"] == "blas"), "none"

@@ -22,6 +22,7 @@ from mgwfbp.models import build
 from mgwfbp.net import Net, fuse
 from mgwfbp.net.layers import Step
 from mgwfbp.optim.sgd import SGD
+from mgwfbp.plugins import load_inherited
 
 Timed = Callable[[], tuple[float, float, float]]
 LR, MOMENTUM, WEIGHT_DECAY = 1e-3, 0.9, 5e-4
@@ -79,6 +80,7 @@ def torchs(net: Net, side: str, images: np.ndarray, labels: np.ndarray, count: i
 
 def main(side: str, model: str, batch: int, count: int) -> None:
     """Warm up, then a step a line of standard input."""
+    load_inherited()
     net = build(model)
     rng = np.random.default_rng(0)
     images = rng.standard_normal((batch, *net.input.shape), np.float32)

@@ -15,8 +15,8 @@ from importlib import import_module
 
 import click
 
-import mgwfbp
 from mgwfbp.errors import SharedError, StoppedError, UserError, unknown_name
+from mgwfbp.version import __version__
 
 COMMANDS = {
     "train": "Train a network on all ranks.",
@@ -59,7 +59,7 @@ class Commands(click.Group):
 
 
 @click.command(cls=Commands)
-@click.version_option(mgwfbp.__version__, prog_name="mgwfbp")
+@click.version_option(__version__, prog_name="mgwfbp")
 def cli() -> None:
     """Data-parallel SGD that you can read: merged gradients, exact schedules, plain MPI.
 

@@ -47,6 +47,7 @@ plugin = click.option(
     "--plugin",
     "plugins",
     multiple=True,
+    type=click.Path(),  # so that several in the variable have colons between
     metavar="FILE.py",
     envvar="MGWFBP_PLUGIN",
     is_eager=True,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-import mgwfbp
 from mgwfbp.comm import World, agree, poll_interval_s, use_own_device
 from mgwfbp.data import Data, load, total_iterations
 from mgwfbp.errors import UserError
@@ -23,6 +22,7 @@ from mgwfbp.runs.resume import ended_early, find_checkpoint, in_folder, run_fold
 from mgwfbp.schedule import AffineCost, TableCost, find_policy
 from mgwfbp.simulate.specs import cost_from_spec
 from mgwfbp.train.loop import Hook, Summary, Trainer
+from mgwfbp.version import __version__
 from mgwfbp.watch.fault import FaultyData, fault_from_environment
 from mgwfbp.watch.finite import NonFinite
 from mgwfbp.watch.signals import Stop
@@ -188,7 +188,7 @@ def same_start(config: Config, world: World, kernels: Kernels, network: AffineCo
             f"files {data.fingerprint}",
             f"emulated network {network}",
             f"kernel set {kernels.name}",
-            f"mgwfbp {mgwfbp.__version__}",
+            f"mgwfbp {__version__}",
         ],
     )
     folder = checkpoint = None

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-import mgwfbp
 from mgwfbp.comm import World, agree, open_comm, open_transport
 from mgwfbp.data import Batch, Data, batches, total_iterations
 from mgwfbp.errors import SharedError
@@ -35,6 +34,7 @@ from mgwfbp.train.open import closed_together, share_weights
 from mgwfbp.train.planner import Drift, Planner
 from mgwfbp.train.step import train_step
 from mgwfbp.train.times import Done, Figures
+from mgwfbp.version import __version__
 
 
 class Trainer:
@@ -238,7 +238,7 @@ class Trainer:
         told = [f"{key}={value}" for key, value in vars(self).items() if isinstance(value, str | int | float | None)]
         told = [line for line in told if not line.startswith("threads=")] + [f"emulated network {self.network}"]
         data = [f"data {self.data.name}", f"{len(self.data.train_labels)} samples", f"files {self.data.fingerprint}"]
-        ours = [f"kernel set {self.net.kernels.name}", f"mgwfbp {mgwfbp.__version__}"]
+        ours = [f"kernel set {self.net.kernels.name}", f"mgwfbp {__version__}"]
         lines = [f"net {self.net.name}", *self.net.arena.description(), *told, *data, *ours]
         agree(self.world.comm, "model, options or version", lines)
 

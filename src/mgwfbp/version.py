@@ -1,0 +1,3 @@
+"""The version, which ranks compare before they begin."""
+
+__version__ = "0.1.0"
