@@ -160,3 +160,27 @@ def test_a_run_goes_on_from_a_checkpoint_that_220a0d1_wrote(world, shared_folder
             losses = [line["loss"] for line in lines if "iteration" in line]
             before = [json.loads(line) for line in (old / "metrics.jsonl").read_text().splitlines()]
             assert losses == pytest.approx([line["loss"] for line in before if "iteration" in line], rel=1e-4)
+
+
+def test_hooks_of_a_script_log_and_go_on_in_one_folder(world, shared_folder):
+    def trainer():
+        record = mg.Record(f"{shared_folder}/run", every=10)
+        hooks = [record, mg.Validate(record), mg.Checkpoints(f"{shared_folder}/run", every=7, record=record)]
+        data = mg.load("synthetic:8x8x1x4", seed=1)
+        net = mg.models.mlp(data.shape, data.classes)
+        return mg.Trainer(net, data, mg.Adam(lr=1e-3), world=world, global_batch=256, replan="never", hooks=hooks)
+
+    first = trainer()
+    first.fit(epochs=1)
+    first.fit(epochs=2)
+    summary = trainer().fit(epochs=3)  # another process would begin like this
+    if world.rank == 0:
+        folder = Path(shared_folder, "run")
+        assert json.loads((folder / "summary.json").read_text()) == summary
+        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        assert [line["iteration"] for line in lines if "iteration" in line] == list(range(1, 25))
+        assert [line["epoch"] for line in lines if "val_loss" in line] == [1, 2, 3]
+    fresh = mg.Trainer(mg.models.mlp((8, 8, 1), 4), mg.load("synthetic:8x8x1x4"), mg.SGD(lr=0.1), world=world)
+    fresh.hooks = [mg.Record(f"{shared_folder}/run")]
+    with pytest.raises(SharedError, match="holds another run"):
+        fresh.fit(epochs=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from math import isfinite
+from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
@@ -21,29 +22,38 @@ from mgwfbp.train.times import Done
 class Record(Hook):
     """Logs every `every` iterations and at the end of each epoch: a line on rank 0, and metrics.jsonl in `folder`.
 
-    `folder` is a RunFolder on rank 0, or where to make one, or None for no files. The timeline shows the first `shown`
-    profiled and the first `shown` planned iterations; its time 0 is the start of the run.
+    `folder` is a RunFolder on rank 0, or where to make one, or None for no files. A run that goes on from a
+    checkpoint, or after an earlier `fit`, goes on in its folder. The timeline shows the first `shown` profiled and the
+    first `shown` planned iterations; its time 0 is the start of the run.
     """
 
-    def __init__(self, folder: RunFolder | str | None = None, every: int = 20, shown: int = 20) -> None:
-        self.folder, self.every, self.shown = folder, every, shown
+    def __init__(self, folder: RunFolder | str | Path | None = None, every: int = 20, shown: int = 20) -> None:
+        self.folder = folder if isinstance(folder, RunFolder) else None
+        self.where = folder if isinstance(folder, str | Path) else None  # what is to be opened
+        self.every, self.shown = every, shown
+
+    def open(self, trainer: Trainer) -> AbstractContextManager[Any]:
+        """Say what begins. Collective."""
+        self.trainer, self.world = trainer, trainer.world
         self._spans: list[Span] = []
         self._shown_of = {False: 0, True: 0}
         self._pending: list[tuple[Batch, Done]] = []
-        self._epoch_loss = 0.0
-
-    def open(self, trainer: Trainer) -> AbstractContextManager[Any]:
-        """Say what begins. Collective. Raises SharedError if the folder cannot be made."""
-        self.trainer, self.world = trainer, trainer.world
-        with self.world.together():
-            if isinstance(self.folder, str):
-                self.folder = RunFolder(self.folder, trainer.net.name, False) if self.world.rank == 0 else None
+        self._epoch_loss, self._opened = 0.0, self.where is None
         self.reporter = Reporter(trainer.total, self.world.rank > 0, self.world.size)
         trainer.say = self.reporter.line
         self.reporter.start(trainer)
         self.world.comm.Barrier()
         self._zero_ns = perf_counter_ns()
         return self.reporter
+
+    def before(self, batch: Batch) -> None:
+        """Open the folder, once it is known where the run begins. Collective. Raises SharedError if that cannot be."""
+        if self._opened:
+            return
+        with self.world.together():
+            if self.where is not None and self.world.rank == 0:
+                self.folder = RunFolder(str(self.where), self.trainer.net.name, False, self.trainer.done or None)
+        self._opened = True
 
     def after(self, batch: Batch, done: Done) -> None:
         """Remember the iteration; log what is pending, if it is time."""
@@ -101,7 +111,7 @@ class Record(Hook):
     def log(self, lines: list[dict[str, Any]]) -> None:
         """Append `lines` to metrics.jsonl. Collective: a full disk is rank 0's to see and everyone's to know."""
         with self.world.together():
-            if isinstance(self.folder, RunFolder):
+            if self.folder:
                 self.folder.log(lines)
 
     def finished(self, summary: Summary) -> None:
@@ -110,10 +120,10 @@ class Record(Hook):
         gathered = self.world.comm.gather((self._spans, self._zero_ns), root=0)
         plan = self.trainer.planner.plan
         with self.world.together():
-            if gathered and isinstance(self.folder, RunFolder) and plan is not None:
+            if gathered and self.folder and plan is not None:
                 trace = chrome_trace([spans for spans, _ in gathered], [zero for _, zero in gathered])
                 self.folder.finish(plan, trace, summary)
-        self.reporter.end(summary, self.folder.path if isinstance(self.folder, RunFolder) else None)
+        self.reporter.end(summary, self.folder.path if self.folder else None)
 
 
 class Validate(Hook):
