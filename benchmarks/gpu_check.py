@@ -98,7 +98,7 @@ def timed(step: Callable[[], None]) -> float:
 def our_step(model: str, batch: int) -> Callable[[], None]:
     kernels = load.load("fp32")
     net = fuse(build(model)).allocate(seed=1, kernels=kernels)
-    sgd = SGD(net.arena, kernels, lr=0.01, momentum=0.9, weight_decay=1e-4)
+    sgd = SGD(lr=0.01, momentum=0.9, weight_decay=1e-4).open(net.arena, kernels)
     rng = np.random.default_rng(0)
     images = kernels.xp.asarray(rng.normal(size=(batch, *net.input.shape)).astype(np.float32))
     labels = kernels.xp.asarray(rng.integers(0, net.classes, batch))
@@ -106,7 +106,7 @@ def our_step(model: str, batch: int) -> Callable[[], None]:
     def step() -> None:
         net.forward(images, labels, Step())
         net.backward()
-        sgd.update(slice(0, len(net.arena.parameters)))
+        sgd.update([slice(0, len(net.arena.parameters))])
         kernels.xp.cuda.get_current_stream().synchronize()
 
     return step

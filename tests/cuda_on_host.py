@@ -89,7 +89,7 @@ def run(kernel, dtype, blocks, threads, arguments):
 
 
 def launch(kernel, dtype, width, *arguments, rows=1):
-    """As cupy_launch.launch, with the same checks and the same grid, but it returns when the kernel has run."""
+    """As gpu/launch.py's launch, with the same checks and the same grid, but it returns when the kernel has run."""
     assert all(isinstance(a, DeviceArray | int | float | np.generic | None) for a in arguments), (kernel, arguments)
     checked = sources.checked(kernel, dtype, arguments)
     run(kernel, dtype, sources.grid(width, rows), sources.THREADS, checked)
@@ -207,7 +207,7 @@ def random(dtype, *shape, seed=0):
 
 
 class RawModule:
-    """CuPy's, as far as cupy_launch uses it: the functions of a source, which run on the host."""
+    """CuPy's, as far as gpu/launch.py uses it: the functions of a source, which run on the host."""
 
     def __init__(self, code, options):
         assert code in {sources.source(family) for family in sources.FAMILIES}

@@ -278,6 +278,8 @@ def test_options_have_environment_variables(files):
         (["train", "lenet", *SMALL, "--epochs", "0"], "--epochs must be 1 or more"),
         (["train", "lenet", *SMALL, "--epochs", "two"], "not a valid integer"),
         (["train", "lenet", *SMALL, "--lr", "nan"], "--lr must be a finite number"),
+        (["train", "lenet", *SMALL, "--transport", "nonsense"], "unknown transport 'nonsense'"),
+        (["train", "lenet", *SMALL, "--optimizer", "adam", "--nesterov"], "--optimizer adam takes no --nesterov"),
         (["train", "lenet", *SMALL, "--lr-policy", "pole"], "did you mean 'poly'"),
         (["train", "lenet", "--data", "synthetic:8x8x1x10"], "layer conv2 (Conv2d): needs an input of at least"),
         (["train", "lenet", *SMALL, "--shift", "28"], "moves images of (28, 28, 1) out of sight"),

@@ -9,6 +9,7 @@ import torch
 from mgwfbp.errors import UserError
 from mgwfbp.kernels import kernel_set
 from mgwfbp.net import Arena, LayerSpec
+from mgwfbp.optim import Optimizer
 from mgwfbp.optim.lr import EXAMPLES, KEYS, check_lr, lr_policy
 from mgwfbp.optim.sgd import SGD
 
@@ -106,3 +107,31 @@ def test_a_rate_that_outgrows_all_numbers_is_refused_before_the_run():
 def test_bad_lr_policies(spec, says):
     with pytest.raises(UserError, match=says):
         lr_policy(spec)
+
+
+class Counting(Optimizer):
+    slots = ("seen",)
+
+    def rule(self, lr, w, g, seen):
+        seen += g
+        w -= seen
+
+
+def test_kept_parts_come_back_to_their_places_on_one_rank_too():
+    """A schedule may send the last layer first: what is kept then lies in another order than the arena."""
+    arena = arena_of(0.0)
+    arena.gradients[:] = np.arange(192)
+    one = Counting(lr=1.0).open(arena, kernel_set())
+    one.keep([slice(128, 192), slice(0, 128)])
+    one.update([slice(128, 192), slice(0, 128)])
+    assert np.array_equal(one.whole()["seen"], arena.gradients)
+    one.keep(None)
+    assert np.array_equal(one.arrays["seen"], arena.gradients)
+
+
+def test_a_slot_whose_name_a_checkpoint_has_is_refused():
+    class Wrong(Optimizer):
+        slots = ("state",)
+
+    with pytest.raises(UserError, match="a slot cannot be called state"):
+        Wrong(lr=1.0).open(arena_of(0.0), kernel_set())

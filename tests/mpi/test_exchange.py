@@ -184,3 +184,81 @@ def test_hooks_of_a_script_log_and_go_on_in_one_folder(world, shared_folder):
     fresh.hooks = [mg.Record(f"{shared_folder}/run")]
     with pytest.raises(SharedError, match="holds another run"):
         fresh.fit(epochs=1)
+
+
+def small(world, optimizer, **options):
+    data = mg.load("synthetic:8x8x1x4", seed=1)
+    return mg.Trainer(mg.models.mlp(data.shape, data.classes), data, optimizer, world=world, global_batch=64, **options)
+
+
+def test_a_resumed_trainer_that_goes_on_does_not_go_back(world, shared_folder):
+    small(world, mg.SGD(lr=0.1), hooks=[mg.Checkpoints(shared_folder)]).fit(epochs=1, iterations=8)
+    resumed = small(world, mg.SGD(lr=0.1), hooks=[mg.Checkpoints(shared_folder)])
+    resumed.fit(epochs=1, iterations=12)
+    seen = []
+    resumed.hooks = [*resumed.hooks, Seen(seen)]
+    resumed.fit(epochs=1, iterations=15)
+    assert seen == [12, 13, 14]
+
+
+class Seen(mg.Hook):
+    def __init__(self, seen):
+        self.seen = seen
+
+    def before(self, batch):
+        self.seen.append(batch.number)
+
+
+def test_an_optimizer_begins_anew_with_each_trainer_and_keeps_its_rate(world):
+    adam = mg.Adam(lr=0.01)
+    for _ in range(2):
+        small(world, adam).fit(epochs=1, iterations=5)
+        assert (adam.lr, adam.steps) == (0.01, 5)
+
+
+def test_ranks_whose_optimizers_differ_are_told(world):
+    momentum = 0.5 + 0.1 * world.rank
+    with pytest.raises(SharedError, match=r"optimizer SGD \{.*'momentum': 0.5"):
+        small(world, mg.SGD(lr=0.1, momentum=momentum)).fit(epochs=1, iterations=2)
+    opened = mg.exchange(world, mg.models.mlp(), mg.SGD(lr=0.1, momentum=momentum))
+    with pytest.raises(SharedError, match="ranks differ in their net or optimizer"):
+        opened.__enter__()
+
+
+def test_clipping_by_a_pipelined_schedule_is_refused_in_a_loop_of_ones_own(world):
+    pipelined = mg.schedule_from_cuts("mine", [0, 1], 3, "pipelined")
+    opened = mg.exchange(world, mg.models.mlp(), mg.SGD(lr=0.1), pipelined, clip_norm=1.0)
+    with pytest.raises(UserError, match="updates a layer before all sums are known"):
+        opened.__enter__()
+
+
+def test_a_sharded_loop_whose_sums_are_not_finite_ends_with_an_error(world):
+    net, data = mg.models.mlp((8, 8, 1), 4), mg.load("synthetic:8x8x1x4")
+
+    def loop():
+        with mg.exchange(world, net, mg.SGD(lr=0.1), "dear:1kB") as exchange:
+            for batch in mg.batches(data, 32, epochs=1, iterations=3, rank=world.rank, ranks=world.size):
+                images, labels = batch.load()
+                net.forward(images * np.nan, labels, batch.step, batch.size, exchange.before_layer)
+                exchange.begin()
+                net.backward(exchange.gradient_ready)
+                exchange.finish()
+
+    with pytest.raises(SharedError, match="a sum of gradients is not finite"):
+        loop()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"clip_norm": -1.0}, "must be above 0"),
+        ({"replan": "foo"}, "--replan foo"),
+        ({"lr": "foo"}, "unknown lr policy"),
+        ({"shift": 9}, "out of sight"),
+        ({"schedule": "optimall"}, "did you mean 'optimal'"),
+        ({"transport": "foo"}, "unknown transport"),
+    ],
+)
+def test_what_a_trainer_cannot_do_is_said_on_all_ranks_alike(world, options, says):
+    with pytest.raises(SharedError, match=says):
+        small(world, mg.SGD(lr=0.1), **options).fit(epochs=1, iterations=2)

@@ -81,9 +81,13 @@ def _read_config(ctx: click.Context, _: click.Parameter, path: str | None) -> No
     if path is None:
         return
     where = f"config file {path}"
-    options = {option.name: option for option in ctx.command.params if option.name != "config"}
+    options = {option.name: option for option in ctx.command.params if option.name not in ("config", "plugins")}
     defaults: dict[str, Any] = {}
     for key, value in read_toml(path, "config file").items():
+        if key == "plugin":
+            for file in value if isinstance(value, list) else [value]:
+                load_plugin(str(file))
+            continue
         option = options.get(key.replace("-", "_"))
         if option is None:
             raise unknown_name(f"option in {where}:", key, [str(name).replace("_", "-") for name in options])

@@ -6,12 +6,12 @@ from mgwfbp.comm.measure import measure_all_reduce
 from mgwfbp.comm.mpi import MPI, abort_job, end_job
 from mgwfbp.comm.sleep import sharpen_sleeps, sleep_until
 from mgwfbp.comm.thread import Alone, Comm, CommThread, Message, open_comm
-from mgwfbp.comm.transports.choose import choose, cuda_support
+from mgwfbp.comm.transports.choose import choose, choose_transport, cuda_support
 from mgwfbp.comm.transports.emulated import EmulatedTransport
 from mgwfbp.comm.transports.host import HostTransport, Transport, poll_interval_s
 from mgwfbp.comm.transports.open import measure_again, open_transport, own_transport
 from mgwfbp.comm.transports.registry import TRANSPORTS, transport, transport_names
-from mgwfbp.comm.world import World
+from mgwfbp.comm.world import World, closed_together
 
 __all__ = [
     "MPI",
@@ -28,6 +28,8 @@ __all__ = [
     "agree",
     "choose",
     "choose_device",
+    "choose_transport",
+    "closed_together",
     "cuda_support",
     "devices_here",
     "end_job",

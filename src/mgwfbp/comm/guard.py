@@ -6,6 +6,7 @@ Installed by the first `World` of several ranks, so it holds for scripts that im
 from __future__ import annotations
 
 import atexit
+import os
 import socket
 import sys
 import time
@@ -13,6 +14,7 @@ from types import TracebackType
 from typing import Any
 
 from mgwfbp.comm.mpi import MPI, abort_job, end_job
+from mgwfbp.errors import SharedError
 
 # How long a rank that is done waits for the others to be done: after sys.exit with a code; until it says so; at most.
 EXIT_S, WARN_S, END_S = 2.0, 5.0, 300.0
@@ -32,8 +34,22 @@ class Guard:
     def _exception(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if self.agreed:
             self.before(kind, error, trace)
+        elif isinstance(error, SharedError):
+            self._leave_alike(error)
         else:
             abort_job("in the main thread", error.with_traceback(trace))
+
+    def _leave_alike(self, error: SharedError) -> None:
+        """All ranks raise the same: rank 0 says it, in one line, and all leave by themselves, with the error's code."""
+        if self.comm.Get_rank() == 0:
+            sys.stderr.write(f"mgwfbp: error: {' '.join(str(error).split())}\n")
+        self.agreed = True
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if not MPI.Is_finalized():
+            MPI.Finalize()
+        os._exit(getattr(error, "code", 2))  # a hook cannot change the 1 that Python would leave with
 
     def _exit(self, code: object = None) -> None:
         self.code = code

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -98,6 +98,21 @@ class World:
         result = np.array(values, float)
         self.comm.Allreduce(MPI.IN_PLACE, result, operation)
         return result.tolist()
+
+
+@contextmanager
+def closed_together(close: Callable[[], None]) -> Iterator[None]:
+    """`close()` at the end, which all ranks reach together: by themselves, or by an error that all of them raise.
+
+    If this rank alone leaves, the whole job ends, and waiting for the others would only keep it from that.
+    """
+    try:
+        yield
+    except SharedError:
+        close()
+        raise
+    else:
+        close()
 
 
 def _raise_together(comm: MPI.Intracomm, mistake: str | None) -> None:

@@ -17,6 +17,10 @@ from mgwfbp.errors import UserError
 SYNTHETIC = 4  # keeps this use of the seed apart from augmentation's (3)
 
 
+def _named(name: str, rest: str) -> str:
+    return f"{name}:{rest}" if rest else name
+
+
 def _padded(name: str, images: np.ndarray, rest: str) -> np.ndarray:
     """Square `images` with zeros around them, of the size `rest`; without it as they are."""
     if not rest:
@@ -47,7 +51,9 @@ def _mnist5k(rest: str, source: Source) -> Dataset:
     for digit in range(10):
         place[labels == digit] = np.arange((labels == digit).sum())
     train = place < 400
-    return Dataset.of_parts("mnist5k", (images[train], labels[train]), (images[~train], labels[~train]), 10)
+    return Dataset.of_parts(
+        _named("mnist5k", rest), (images[train], labels[train]), (images[~train], labels[~train]), 10
+    )
 
 
 @dataset("mnist")
@@ -59,7 +65,7 @@ def _mnist(rest: str, source: Source) -> Dataset:
         images = _idx(_find(base, f"{prefix}-images-idx3-ubyte", "mnist"), 3)
         labels = _idx(_find(base, f"{prefix}-labels-idx1-ubyte", "mnist"), 1)
         parts.append((_padded("mnist", images[..., None], rest), labels.astype(np.int64)))
-    return Dataset.of_parts("mnist", parts[0], parts[1], 10)
+    return Dataset.of_parts(_named("mnist", rest), parts[0], parts[1], 10)
 
 
 def _idx(path: Path, dimensions: int) -> np.ndarray:

@@ -48,11 +48,23 @@ class Optimizer:
         raise NotImplementedError
 
     def open(self, arena: Arena, kernels: Kernels, add: Callable[[np.ndarray], None] | None = None) -> Optimizer:
-        """Make the arrays for `arena`, zero. `add(array)` sums an array over all ranks, in place. Returns itself."""
-        self.arena, self.kernels, self._add = arena, kernels, add
+        """Begin anew for `arena`, with arrays of zeros. `add(array)` sums one over all ranks, in place. Returns itself.
+
+        Raises UserError for a slot whose name a checkpoint has for something else.
+        """
+        if taken := {"parameters", "state"} & set(self.slots):
+            raise UserError(
+                f"optimizer {type(self).__name__}: a slot cannot be called {taken.pop()}, a checkpoint has one"
+            )
+        self.arena, self.kernels, self._add, self.steps = arena, kernels, add, 0
         self.arrays: dict[str, Array] = {name: kernels.xp.zeros_like(arena.parameters) for name in self.slots}
         self._kept: dict[int, tuple[int, slice]] | None = None  # start of a kept part → (its place in the arrays, it)
         return self
+
+    def description(self) -> str:
+        """Its kind and its numbers, in one line: what all ranks must have alike."""
+        numbers = {key: value for key, value in vars(self).items() if isinstance(value, int | float | str)}
+        return f"optimizer {type(self).__name__} {numbers}"
 
     def update(self, parts: Iterable[slice], lr: float | None = None) -> None:
         """Apply the rule to `parts` of the arena, buckets' or this rank's own, with `lr` or the attribute."""
@@ -69,6 +81,8 @@ class Optimizer:
 
         Collective where parts were kept before: the ranks then put theirs together first.
         """
+        if parts is None and self._kept is None:
+            return
         whole = {name: self.kernels.xp.asarray(array) for name, array in self.whole().items()}
         if parts is None:
             self.arrays, self._kept = whole, None
@@ -87,11 +101,12 @@ class Optimizer:
         found = {}
         for name, array in self.arrays.items():
             found[name] = to_host(array)
-            if self._kept is not None and self._add is not None:
+            if self._kept is not None:
                 own, found[name] = found[name], np.zeros(len(self.arena.parameters), array.dtype)
                 for start, part in self._kept.values():
                     found[name][part] = own[start : start + part.stop - part.start]
-                self._add(found[name])  # each element is one rank's and 0 elsewhere, so the sum is exact
+                if self._add is not None:
+                    self._add(found[name])  # each element is one rank's and 0 elsewhere, so the sum is exact
         return found
 
     def load(self, arrays: Mapping[str, np.ndarray], steps: int) -> None:

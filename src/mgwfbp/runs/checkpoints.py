@@ -28,7 +28,7 @@ class Checkpoints(Hook):
     global batch. Rank 0 alone writes. `record` has what is logged, and logs what is pending first.
     """
 
-    settled = True
+    settled = saves = True
 
     def __init__(
         self,
@@ -48,13 +48,18 @@ class Checkpoints(Hook):
     def open(self, trainer: Trainer) -> AbstractContextManager[Any] | None:
         """Go on from a checkpoint, if there is one. Collective. Raises SharedError if it cannot be."""
         self.trainer = trainer
-        self.config = {"schedule": trainer.policy, **self.config}
+        if trainer.done:  # `fit` goes on
+            return None
+        told = {"schedule": trainer.policy, "network": repr(trainer.network), "kernels": trainer.net.kernels.name}
+        self.config = {**told, "threads": trainer.threads, "batch_size": trainer.global_batch, **self.config}
+        found, self.found = self.found, None
         with trainer.world.together():
-            if self.resume and self.found is None and trainer.world.rank == 0 and self.folder and not trainer.done:
-                self.found = newest(self.folder)
-                if self.found is not None:
-                    check_same_training(self.found, trainer.global_batch, trainer.net.arena.fingerprint())
-        self._restore()
+            if self.resume and found is None and trainer.world.rank == 0 and self.folder:
+                found = newest(self.folder)
+                if found is not None:
+                    check_same_training(found, trainer.global_batch, trainer.net.arena.fingerprint())
+        with self.patience():
+            self._restore(found)
         return None
 
     def due(self, batch: Batch) -> bool:
@@ -86,13 +91,13 @@ class Checkpoints(Hook):
                 arrays = {"parameters": to_host(net.arena.parameters), **slots, "state": np.stack(states)}
                 save(self.folder / "checkpoints", iteration, arrays, about, self.keep)
 
-    def _restore(self) -> None:
+    def _restore(self, found: Checkpoint | None) -> None:
         """Rank 0 has read the checkpoint and gives everyone theirs.
 
         At another number of ranks BatchNorm's statistics are the mean over the ranks there were, and there is no plan,
         as there is none for another policy or network than before.
         """
-        trainer, world, found = self.trainer, self.trainer.world, self.found
+        trainer, world = self.trainer, self.trainer.world
         told = world.comm.bcast(found and (found.iteration, found.record, str(found.path)), root=0)
         if told is None:
             return

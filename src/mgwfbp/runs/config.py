@@ -88,7 +88,7 @@ class Config:
     optimizer: str = option(
         "sgd", f"{', '.join(sorted(OPTIMIZERS))}; numbers of its own go behind a colon: adam:beta2=0.99."
     )
-    lr: float = option(0.02, "Learning rate at the start.", least=0)
+    lr: float = option(0.02, "Learning rate at the start; the default is for sgd, adam wants about 0.001.", least=0)
     lr_policy: str = option("poly", "How it changes: fixed, step:…, multistep:…, exp:…, inv:…, poly:…, sigmoid:….")
     momentum: float = option(0.9, "Momentum of SGD.", least=0)
     weight_decay: float = option(5e-4, "Weight decay (L2).", least=0)

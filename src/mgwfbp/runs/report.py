@@ -85,7 +85,8 @@ class Reporter:
         """Where the run folder is, and the three numbers that matter."""
         measured, predicted = summary["iteration_s"], summary["predicted_iteration_s"]
         same = len(set(summary["parameters_sha256"])) == 1
-        self.line(f"\nrun folder           {folder}" if folder else "")
+        if folder:
+            self.line(f"\nrun folder           {folder}")
         self.line(f"validation accuracy  {summary['val_accuracy']:.4f}")
         self.line(
             f"iteration            {measured * 1e3:.2f} ms measured, {predicted * 1e3:.2f} ms predicted "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from mgwfbp.comm import World, agree, poll_interval_s, use_own_device
+from mgwfbp.comm import World, agree, choose_transport, poll_interval_s, use_own_device
 from mgwfbp.data import Data, load, total_iterations
 from mgwfbp.errors import UserError
 from mgwfbp.kernels import Kernels, keep_freed_memory, kernel_set
@@ -156,6 +156,7 @@ def same_start(config: Config, world: World, kernels: Kernels, network: AffineCo
     with world.together():
         find_policy(config.schedule)
         poll_interval_s()
+        choose_transport(config.transport, kernels.xp)
         if network is None and config.network:
             network = cost_from_spec(config.network)
         given = {name: getattr(config, name) for name in HYPERPARAMETERS}

@@ -4,7 +4,7 @@ from mgwfbp.schedule.bound import lower_bound_s
 from mgwfbp.schedule.cost import AffineCost, Cost, TableCost, halves
 from mgwfbp.schedule.drift import Watch, check_replan
 from mgwfbp.schedule.fit import AffineFit, fit_affine
-from mgwfbp.schedule.measured import Interval, IterationTimes, shared_ns, workload_from_times
+from mgwfbp.schedule.measured import Figures, Interval, IterationTimes, shared_ns, workload_from_times
 from mgwfbp.schedule.network import Network, network_of
 from mgwfbp.schedule.plan import NEEDS_ALL_SUMS, Plan, plan, plan_for, plan_from_dict, untimed
 from mgwfbp.schedule.policies import POLICIES, compared, find_policy, make_schedule, policy
@@ -30,6 +30,7 @@ __all__ = [
     "AffineFit",
     "Bucket",
     "Cost",
+    "Figures",
     "Interval",
     "IterationTimes",
     "LayerProfile",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from statistics import median
 from typing import NamedTuple
 
 import numpy as np
@@ -88,3 +89,41 @@ def shared_ns(spans: Sequence[Interval], others: Sequence[Interval]) -> int:
                 break
             total += min(end, last) - max(start, first)
     return total
+
+
+class Figures:
+    """Medians for a run's summary. Only full batches count, a short last one would spoil them."""
+
+    def __init__(self) -> None:
+        self._figures: dict[bool, list[tuple[float, ...]]] = {False: [], True: []}  # planned?
+        self._short: list[tuple[float, ...]] = []  # the last short batch, for runs that have nothing else
+
+    def add(self, figures: tuple[float, ...], *, full: bool, planned: bool) -> None:
+        """An iteration is over, of a full batch or not, by a plan or not; `figures` are `Done.figures`."""
+        if full:
+            self._figures[planned].append(figures)
+        else:
+            self._short = [figures]
+
+    def planned_again(self) -> None:
+        """From here another plan is followed: the summary measures the last one."""
+        self._figures[True].clear()
+
+    def measured(self, max_over_ranks: Callable[[list[float]], list[float]], global_batch: int) -> dict[str, float]:
+        """The summary's measurements: medians over the planned iterations, of the slowest rank. Collective.
+
+        A run too short to follow its plan is measured by its profiled iterations. `images_per_s` is by the mean, not
+        the median: it counts the slow iterations too.
+        """
+        kept = self._figures[True] or self._figures[False] or self._short
+        mean = sum(figures[0] for figures in kept) / len(kept)
+        middle = [median(values) for values in zip(*kept, strict=True)]
+        mean, seconds, exposed, unhidden, backward, forward = max_over_ranks([mean, *middle])
+        return {
+            "images_per_s": global_batch / mean,
+            "iteration_s": seconds,
+            "exposed_s": exposed,
+            "overlap": 1 - unhidden,
+            "behind_backward_s": backward,
+            "behind_forward_s": forward,
+        }

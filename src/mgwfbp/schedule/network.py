@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -38,22 +38,8 @@ class Network:
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object of a NETWORK file."""
-        value = {key: list(part) if isinstance(part, tuple) else part for key, part in self._fields().items()}
-        order = (
-            "source",
-            "ranks",
-            "nbytes",
-            "seconds",
-            "reduce_scatter_s",
-            "all_gather_s",
-            "a_s",
-            "b_s_per_byte",
-            "r2",
-        )
-        return {key: value[key] for key in order if value[key] is not None}
-
-    def _fields(self) -> dict[str, Any]:
-        return {key: getattr(self, key) for key in self.__dataclass_fields__}
+        values = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+        return {key: value for key, value in values.items() if value is not None}
 
     @classmethod
     def from_dict(cls, value: dict[str, Any]) -> Network:

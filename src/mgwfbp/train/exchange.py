@@ -16,7 +16,7 @@ from mgwfbp.comm import Comm, Message
 from mgwfbp.errors import SharedError
 from mgwfbp.net import Net
 from mgwfbp.optim import Optimizer
-from mgwfbp.schedule import PIPELINED, SHARDED, Schedule
+from mgwfbp.schedule import NEEDS_ALL_SUMS, PIPELINED, SHARDED, Schedule
 from mgwfbp.train.gradients import Gradients
 from mgwfbp.train.times import Taken
 
@@ -182,5 +182,10 @@ MODES: dict[str, type[AllReduced]] = {PIPELINED: Pipelined, SHARDED: Sharded}
 def make_exchange(
     schedule: Schedule, comm: Comm, net: Net, optimizer: Optimizer, gradients: Gradients, skip: bool = False
 ) -> AllReduced:
-    """The exchange for the mode of `schedule`. Collective where the one before was sharded; drain that one first."""
+    """The exchange for the mode of `schedule`. Collective where the one before was sharded; drain that one first.
+
+    Raises SharedError for a pipelined one with clipping or `skip`, which need all sums before any update.
+    """
+    if schedule.mode == PIPELINED and (skip or gradients.clip_norm is not None):
+        raise SharedError(f"schedule {schedule.policy}: {NEEDS_ALL_SUMS}")
     return MODES.get(schedule.mode, AllReduced)(schedule, comm, net, optimizer, gradients, skip)

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from mgwfbp.comm import World, agree, open_comm, open_transport
+from mgwfbp.comm import World, agree, closed_together, open_comm, open_transport
 from mgwfbp.data import Batch, Data, batches, total_iterations
 from mgwfbp.errors import SharedError
-from mgwfbp.kernels import threads
+from mgwfbp.kernels import keep_freed_memory, threads
 from mgwfbp.net import Net, fuse
 from mgwfbp.optim import Optimizer
 from mgwfbp.optim.lr import check_lr, lr_policy
@@ -21,19 +21,21 @@ from mgwfbp.schedule import (
     PIPELINED,
     SHARDED,
     AffineCost,
+    Figures,
     Plan,
     Schedule,
     TableCost,
+    check_replan,
     find_policy,
     unmerged,
 )
 from mgwfbp.train.evaluate import evaluate
 from mgwfbp.train.exchange import AllReduced, make_exchange
 from mgwfbp.train.gradients import Gradients
-from mgwfbp.train.open import closed_together, share_weights
+from mgwfbp.train.open import share_weights
 from mgwfbp.train.planner import Drift, Planner
 from mgwfbp.train.step import train_step
-from mgwfbp.train.times import Done, Figures
+from mgwfbp.train.times import Done
 from mgwfbp.version import __version__
 
 
@@ -47,8 +49,8 @@ class Trainer:
     left out. `shift` and `flip` augment images, `seed` fixes all that is random, `threads` are those of each rank.
 
     Attributes that hooks use: `world`, `net`, `data`, `optimizer`, `exchange`, `planner`, `total` (iterations), `done`
-    (of them), `say` (prints a line on rank 0), `stopping` (an exception to raise after the iteration, the same on all
-    ranks), `sums` (loss over samples, and samples, of this epoch so far, as far as somebody adds them up).
+    (of them), `say` (prints a line on rank 0), `stopping` (a SharedError to raise after the iteration, on all ranks),
+    `sums` (loss over samples, and samples, of this epoch so far, as far as somebody adds them up).
     Raises UserError, on all ranks alike, for what the user can mend.
     """
 
@@ -83,21 +85,22 @@ class Trainer:
         self.net, self.data, self.optimizer, self.hooks = net, data, optimizer, hooks
         self.policy, self.network, self.transport, self.replan = schedule, network, transport, replan
         self.global_batch = min(global_batch or batch_size * self.world.size, len(data.train_labels))
-        self.lr, self.base_lr, self.lr_policy = lr_policy(lr), optimizer.lr, lr
+        self.base_lr, self.lr_policy = optimizer.lr, lr
         self.clip_norm, self.skip, self.shift, self.flip, self.seed = clip_norm, skip, shift, flip, seed
         self.profile_iterations, self.threads = profile_iterations, threads or self.world.threads
         self.total, self.done, self.sums, self.accuracy = 0, 0, [0.0, 0.0], -1.0
-        self.stopping: Exception | None = None
-        self.say: Callable[[str], None] = lambda text: None
+        self.stopping: SharedError | None = None
+        self.say: Callable[[str], None] = lambda text: print(text, flush=True) if self.world.rank == 0 else None
 
     def fit(self, epochs: int, iterations: int | None = None) -> Summary:
         """Go on from `done` iterations to the end of `epochs`, or of `iterations`. Collective; equal on all ranks."""
         with self._open(epochs, iterations):
             for batch in self._batches(epochs, iterations):
-                self._follow(self._schedule(batch.number))  # unmerged while profiled, then the plan's
+                with self._patiently():
+                    self._follow(self.planner.schedule(batch.number))  # unmerged while profiled, then the plan's
                 for hook in self.hooks:
                     hook.before(batch)
-                self.optimizer.lr = self.base_lr * self.lr(batch.number, self.total)
+                self.optimizer.lr = self.base_lr * self.factor(batch.number, self.total)
                 done = train_step(self.net, self.exchange, batch)
                 self._saw(batch, done)
                 for hook in self.hooks:
@@ -109,9 +112,10 @@ class Trainer:
                     raise SharedError(f"iteration {self.done}: a gradient is not finite: training has diverged")
                 if self.stopping is not None and not batch.last:
                     raise self.stopping
-            summary = self.summary()
-            for hook in self.hooks:
-                hook.finished(summary)
+            with self._patiently():
+                summary = self.summary()
+                for hook in self.hooks:
+                    hook.finished(summary)
             return summary
 
     @contextmanager
@@ -123,6 +127,8 @@ class Trainer:
             stack.enter_context(threads(self.threads))
             # NumPy's warnings would say on every rank, line by line, what the check of the gradients says once.
             stack.enter_context(np.errstate(over="ignore", invalid="ignore"))
+            if net.kernels.xp is np:
+                keep_freed_memory()
             share_weights(world, net)
             transport = cost = None
             halves = self.policy in ("sharded", "best") or self.policy.startswith("dear:")
@@ -132,7 +138,7 @@ class Trainer:
                 stack.enter_context(closed_together(transport.close))
             self.comm = open_comm(world, net.arena, transport)
             stack.enter_context(closed_together(self.comm.close))
-            if getattr(self.optimizer, "arena", None) is not net.arena:
+            if not self.done:
                 self.optimizer.open(net.arena, net.kernels, world.add if world.size > 1 else None)
             self.gradients, self.figures = Gradients(net.arena, net.kernels, world, self.clip_norm), Figures()
             self.planner = Planner(
@@ -149,6 +155,7 @@ class Trainer:
             yield
             self.exchange.drain()
             self.optimizer.keep(None)  # all its arrays, should this go on
+            self.optimizer.lr = self.base_lr
 
     def _batches(self, epochs: int, iterations: int | None) -> Iterator[Batch]:
         """This rank's batches, from `done` on."""
@@ -158,13 +165,14 @@ class Trainer:
             dtype=self.net.arena.parameters.dtype, first=self.done,
         )  # fmt: skip
 
-    def _schedule(self, number: int) -> Schedule:
-        """The planner's for iteration `number`. Collective where it measures, which takes as long as it takes."""
+    @contextmanager
+    def _patiently(self) -> Iterator[None]:
+        """Around what takes as long as it takes."""
         with ExitStack() as stack:
             for hook in self.hooks:
                 if hook.paused is not None:
                     stack.enter_context(hook.paused())
-            return self.planner.schedule(number)
+            yield
 
     def _follow(self, schedule: Schedule) -> None:
         """Exchange gradients by `schedule` from here on. Collective, if it is another than before."""
@@ -181,7 +189,7 @@ class Trainer:
         """Count an iteration that is over."""
         self.done = batch.number + 1
         self.planner.saw(done.times, batch.size)
-        self.figures.add(done, full=batch.size == self.global_batch, planned=self.planner.plan is not None)
+        self.figures.add(done.figures, full=batch.size == self.global_batch, planned=self.planner.plan is not None)
 
     def _told(self, plan: Plan, drift: Drift | None) -> None:
         """The planner has made a plan."""
@@ -214,7 +222,7 @@ class Trainer:
             buckets=len(plan.schedule.buckets),
             iterations=self.total,
             global_batch_size=self.global_batch,
-            **self.figures.measured(self.world, self.global_batch),
+            **self.figures.measured(self.world.max, self.global_batch),
             predicted_iteration_s=plan.iteration_s,
             val_accuracy=self.accuracy,
             parameters_sha256=self.world.comm.allgather(self.net.arena.parameters_sha256()),
@@ -227,16 +235,24 @@ class Trainer:
 
     def _check(self, epochs: int, iterations: int | None) -> None:
         """What can be wrong is said before anything is sent, and ranks that were told different things are told so."""
+        self.stopping = None
         with self.world.together():
             find_policy(self.policy)
+            check_replan(self.replan)
+            self.factor = lr_policy(self.lr_policy)
             if self.policy == "pipelined" and PIPELINED not in self.modes:
                 raise SharedError(f"--schedule pipelined: {NEEDS_ALL_SUMS}")
+            if epochs < 1 or self.global_batch < 1 or (self.clip_norm is not None and not self.clip_norm > 0):
+                raise SharedError("epochs, samples of a batch and clip_norm must be above 0")
+            if self.shift >= min(self.data.shape[:2]):
+                raise SharedError(f"a shift of {self.shift} moves images of {self.data.shape} out of sight")
             if not self.net.allocated:
                 fuse(self.net).allocate(seed=self.seed)
             self.total = total_iterations(len(self.data.train_labels), self.global_batch, epochs, iterations)
             check_lr(self.lr_policy, self.base_lr, self.total)
         told = [f"{key}={value}" for key, value in vars(self).items() if isinstance(value, str | int | float | None)]
-        told = [line for line in told if not line.startswith("threads=")] + [f"emulated network {self.network}"]
+        told = [line for line in told if not line.startswith("threads=")]
+        told += [f"emulated network {self.network}", self.optimizer.description()]
         data = [f"data {self.data.name}", f"{len(self.data.train_labels)} samples", f"files {self.data.fingerprint}"]
         ours = [f"kernel set {self.net.kernels.name}", f"mgwfbp {__version__}"]
         lines = [f"net {self.net.name}", *self.net.arena.description(), *told, *data, *ours]
@@ -269,6 +285,7 @@ class Hook:
 
     trainer: Trainer
     settled = False  # whether `after` reads parameters: then nothing may be on its way to them
+    saves = False  # whether `after` leaves something to go on from
     paused: Any = None  # makes a context manager around what takes as long as it takes: a measurement, a checkpoint
 
     def open(self, trainer: Trainer) -> AbstractContextManager[Any] | None:
@@ -293,4 +310,4 @@ class Hook:
         """Something that takes long goes on, on this rank."""
 
     def finished(self, summary: Summary) -> None:
-        """The run is over, and not before its time. May add to the summary."""
+        """The run is over, and not before its time. May add to the summary, before Record writes it."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from mgwfbp.comm import World, open_comm, own_transport
+from mgwfbp.comm import World, agree, closed_together, open_comm, own_transport
 from mgwfbp.errors import SharedError
+from mgwfbp.kernels import threads as limit
 from mgwfbp.net import Net, to_host
 from mgwfbp.optim import Optimizer
 from mgwfbp.schedule import Schedule, untimed
@@ -24,6 +25,7 @@ def exchange(
     clip_norm: float | None = None,
     skip: bool = False,
     transport: str | None = None,
+    threads: int | None = None,
 ) -> Iterator[AllReduced]:
     """For a loop of one's own: the exchange of `net`'s gradients by `schedule`, its comm thread, and all it needs.
 
@@ -35,16 +37,19 @@ def exchange(
 
     All ranks get rank 0's weights. The loss is a mean over the samples of all ranks, which `net.forward` asks them for
     unless it is told (`batch.size`); that it was told right is looked at in the first iteration. `schedule` is one, or
-    the name of a policy that needs no times: wfbp, single, bucket:SIZE, dear:SIZE. The rest as in Trainer. Collective;
-    raises UserError on all ranks.
+    a policy's name that needs no times: wfbp, single, bucket:SIZE, dear:SIZE. The rest as in Trainer. Sharded, each
+    rank sees its own part of the sums: whether all were finite is asked at the end, or by `check`. Collective; raises
+    UserError on all ranks.
     """
     with world.together():
         if not net.allocated:
             net.allocate()
         chosen = schedule if isinstance(schedule, Schedule) else untimed(schedule, net.arena.layers)
         chosen.check(len(net.learnable))
+    agree(world.comm, "net or optimizer", [*net.arena.description(), optimizer.description()])
     share_weights(world, net)
     with ExitStack() as stack:
+        stack.enter_context(limit(threads or world.threads))
         carrier = None
         if world.size > 1:
             carrier = own_transport(world, len(net.arena.gradients), net.kernels.xp, transport)
@@ -58,6 +63,8 @@ def exchange(
         made.first_batch = lambda: check_batch(world, net)
         stack.enter_context(closed_together(made.drain))
         yield made
+        made.drain()
+        made.check(optimizer.steps)
 
 
 def share_weights(world: World, net: Net) -> None:
@@ -78,18 +85,3 @@ def check_batch(world: World, net: Net) -> None:
             f"the ranks have {samples} samples together, but forward was told of {wrong}: the learning rate would be "
             "another; give it the global batch (batch.size), or leave it out"
         )
-
-
-@contextmanager
-def closed_together(close: Callable[[], None]) -> Iterator[None]:
-    """`close()` at the end, which all ranks reach together: by themselves, or by an error that all of them raise.
-
-    If this rank alone leaves, the whole job ends, and waiting for the others would only keep it from that.
-    """
-    try:
-        yield
-    except SharedError:
-        close()
-        raise
-    else:
-        close()

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import median
 from typing import Any, NamedTuple
 
-from mgwfbp.comm import Message, World
+from mgwfbp.comm import Message
 from mgwfbp.schedule import Interval, IterationTimes, shared_ns
 
 
@@ -68,48 +67,14 @@ class Done(NamedTuple):
         return total * self.overlap - self.behind_forward_s
 
     @property
+    def figures(self) -> tuple[float, ...]:
+        """What a run's summary needs of it: seconds, exposed, share not hidden, behind backward, behind forward."""
+        return (self.seconds, self.exposed_s, 1 - self.overlap, self.behind_backward_s, self.behind_forward_s)
+
+    @property
     def _messages(self) -> list[Interval]:
         return [(one.message.start_ns, one.message.end_ns) for one in self.taken]
 
     @property
     def _waits(self) -> list[Interval]:
         return [(one.asked, one.arrived) for one in self.taken]
-
-
-class Figures:
-    """Medians for a run's summary. Only full batches count, a short last one would spoil them."""
-
-    def __init__(self) -> None:
-        self._figures: dict[bool, list[tuple[float, ...]]] = {False: [], True: []}  # planned?
-        self._short: list[tuple[float, ...]] = []  # the last short batch, for runs that have nothing else
-
-    def add(self, done: Done, *, full: bool, planned: bool) -> None:
-        """An iteration is over, of a full batch or not, by a plan or not."""
-        figures = (done.seconds, done.exposed_s, 1 - done.overlap, done.behind_backward_s, done.behind_forward_s)
-        if full:
-            self._figures[planned].append(figures)
-        else:
-            self._short = [figures]
-
-    def planned_again(self) -> None:
-        """From here another plan is followed: the summary measures the last one."""
-        self._figures[True].clear()
-
-    def measured(self, world: World, global_batch: int) -> dict[str, float]:
-        """The summary's measurements: medians over the planned iterations, of the slowest rank. Collective.
-
-        A run too short to follow its plan is measured by its profiled iterations. `images_per_s` is by the mean, not
-        the median: it counts the slow iterations too.
-        """
-        kept = self._figures[True] or self._figures[False] or self._short
-        mean = sum(figures[0] for figures in kept) / len(kept)
-        middle = [median(values) for values in zip(*kept, strict=True)]
-        mean, seconds, exposed, unhidden, backward, forward = world.max([mean, *middle])
-        return {
-            "images_per_s": global_batch / mean,
-            "iteration_s": seconds,
-            "exposed_s": exposed,
-            "overlap": 1 - unhidden,
-            "behind_backward_s": backward,
-            "behind_forward_s": forward,
-        }

@@ -30,7 +30,7 @@ class Stop(Hook):
 
     def open(self, trainer: Trainer) -> AbstractContextManager[Any]:
         """Take the signals over, until the run is over."""
-        self.trainer = trainer
+        self.trainer, self.seen = trainer, 0
         return self._listening()
 
     @contextmanager
@@ -52,9 +52,12 @@ class Stop(Hook):
         """Ask all ranks whether one of them was signalled. Collective."""
         (number,) = self.trainer.world.max([self.seen])
         if number:
+            hooks = list(self.trainer.hooks)
+            saved = any(hook.saves for hook in hooks[hooks.index(self) :])
             self.trainer.stopping = StoppedError(
                 f"{signal.Signals(int(number)).name}: stopped after iteration {batch.number + 1} of "
-                f"{self.trainer.total}, the checkpoint is written; go on with --resume",
+                f"{self.trainer.total}"
+                + (", the checkpoint is written; go on with --resume" if saved else ", nothing was saved"),
                 EXIT_CODE,
             )
 

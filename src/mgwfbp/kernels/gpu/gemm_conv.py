@@ -15,7 +15,7 @@ from mgwfbp.kernels.types import Array, Pair, output_size
 
 COLUMN_BYTES = 256 << 20  # of the buffer for the columns: large products, and small beside a card's memory
 
-Launch = Callable[..., None]  # (kernel, dtype, width, *arguments, rows=1), as cupy_launch.launch
+Launch = Callable[..., None]  # (kernel, dtype, width, *arguments, rows=1), as gpu/launch.py
 
 
 def pixels_are_windows(w_shape: tuple[int, ...], stride: Pair, pad: Pair) -> bool:
