@@ -92,8 +92,44 @@ def test_the_gradient_checker_finds_what_is_wrong_and_names_it():
     assert set(mg.check_gradients(mg.layers.Add(), (3, 3, 2), (3, 3, 2))) == {"input 0", "input 1"}
     with pytest.raises(mg.UserError, match=r"\(Wrong\): the gradient of input is wrong, by 1.0e-01 of its size"):
         mg.check_gradients(Wrong(5), (7,))
-    with pytest.raises(mg.UserError, match=r"the gradient of input is \(7, 3\), not \(3, 7\)"):
+    with pytest.raises(mg.UserError, match=r"the gradient of input is \(7, 3\), it must be \(3, 7\)"):
         mg.check_gradients(Transposed(5), (7,))
+
+
+class Rebound(mg.layers.Linear):
+    def backward_parameters(self, dy):
+        self.d_weight, self.d_bias[...] = self.x.T @ dy, dy.sum(axis=0)
+
+
+class Added(mg.layers.Linear):
+    def backward_parameters(self, dy):
+        super().backward_parameters(dy)
+        self.d_weight += np.nan
+
+
+class Nothing(mg.layers.Linear):
+    def backward_input(self, dy):
+        super().backward_input(dy)
+
+
+class Misstated(mg.layers.ReLU):
+    def connect(self, *shapes):
+        return (3,)
+
+
+@pytest.mark.parametrize(
+    ("layer", "says"),
+    [
+        (Rebound(5), r"d_weight became another array; write into it: self.d_weight\[...\]"),
+        (Added(5), "the gradient of weight is wrong, is not written, or added to"),
+        (Nothing(5), r"the gradient of input is missing, it must be \(3, 7\)"),
+        (Misstated(), r"connect says that an output is \(3,\), forward makes \(7,\)"),
+        (mg.layers.Linear, r"needs a layer, as Linear\(5\), and the shape"),
+    ],
+)
+def test_the_mistakes_that_beginners_make_in_a_layer(layer, says):
+    with pytest.raises(mg.UserError, match=says):
+        mg.check_gradients(layer, (7,))
 
 
 def test_arrays_become_a_data_set():

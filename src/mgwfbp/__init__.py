@@ -30,6 +30,7 @@ _PUBLIC = {
     "Validate": "runs.record",
     "Checkpoints": "runs.checkpoints",
     "Stop": "watch.signals",
+    "Watchdog": "watch.watchdog",
     "Config": "runs.config",
     "run": "runs.start",
     # one's own loop
@@ -88,6 +89,7 @@ if TYPE_CHECKING:
     from mgwfbp.train.open import exchange
     from mgwfbp.train.step import train_step
     from mgwfbp.watch.signals import Stop
+    from mgwfbp.watch.watchdog import Watchdog
 
 
 def __getattr__(name: str) -> Any:

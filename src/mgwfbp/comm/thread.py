@@ -194,6 +194,8 @@ class CommThread:
 
     def gradient_ready(self, layer: int) -> None:
         """Count one layer more; wake the thread if that completes a bucket."""
+        if self.schedule is None:
+            raise RuntimeError("gradient_ready: begin was not called, which hands the schedule to the comm thread")
         if layer != self._announced:
             raise RuntimeError(f"layer {layer} announced its gradient, but layer {self._announced} is next")
         self._announced += 1

@@ -76,7 +76,7 @@ class Normalised:
         return result
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Dataset(Normalised):
     """Images and labels in memory, split once and for all; `from_arrays` makes one of arrays.
 
@@ -147,6 +147,10 @@ class Dataset(Normalised):
         std = np.sqrt(np.maximum(np.stack(counts) / len(pixels) - mean**2, 1.0))
         return cls(name, *train, *val, classes, mean, std)
 
+    def __repr__(self) -> str:
+        train, val = len(self.train_labels), len(self.val_labels)
+        return f"<Dataset {self.name}: {train} + {val} images of {self.shape} in {self.classes} classes>"
+
     @property
     def shape(self) -> tuple[int, ...]:
         """(height, width, channels) of an image."""
@@ -177,7 +181,7 @@ def _checked(name: str, images: np.ndarray, labels: np.ndarray) -> tuple[np.ndar
     images, labels = np.asarray(images), np.asarray(labels)
     if images.dtype != np.uint8 or images.ndim not in (3, 4):
         raise UserError(
-            f"data set {name}: images must be uint8 (samples, height, width, channels), "
+            f"data set {name}: images must be uint8 (samples, height, width, channels), 0 to 255, "
             f"found {images.dtype} {images.shape}"
         )
     if len(images) != len(labels):

@@ -61,6 +61,13 @@ def build(name: str, input_shape: tuple[int, ...] | None = None, classes: int | 
     return MODELS[name](**{key: value for key, value in given.items() if value is not None})
 
 
+def __getattr__(name: str) -> Callable[..., Net]:
+    """`models.resnet20` is the builder of that name."""
+    if name in MODELS:
+        return MODELS[name]
+    raise AttributeError(str(unknown_name("model", name, MODELS)))
+
+
 __all__ = [
     "MODELS",
     "alexnet",

@@ -27,14 +27,19 @@ def check_gradients(
     names the gradient if an error is above `tolerance`, or if a gradient has the wrong shape.
     """
     rng = np.random.default_rng(seed)
-    layer.connect(*shapes)
+    if not isinstance(layer, Layer) or not shapes or batch < 1:
+        raise UserError("check_gradients needs a layer, as Linear(5), and the shape of each of its inputs, as (7,)")
+    stated = layer.connect(*shapes)
     layer.kernels = Kernels()
+    who = f"layer {layer.name} ({type(layer).__name__})"
     arrays: dict[str, Array] = {}
+    given: dict[str, Array] = {}
     for tensor in [*layer.parameters, *layer.state]:
         value = np.array(tensor.initial(rng, tensor.shape), np.float64)
         if tensor in layer.parameters:
             arrays[tensor.name] = value = value + 0.1 * rng.standard_normal(tensor.shape)
-            setattr(layer, f"d_{tensor.name}", np.full(tensor.shape, np.nan))
+            given[tensor.name] = np.full(tensor.shape, np.nan)  # a gradient is written, not added to
+            setattr(layer, f"d_{tensor.name}", given[tensor.name])
         setattr(layer, tensor.name, value)
     inputs = [rng.standard_normal((batch, *shape)) for shape in shapes]
     step = Step(seed=seed)
@@ -43,20 +48,24 @@ def check_gradients(
         return layer.forward(inputs[0] if len(inputs) == 1 else inputs, step)
 
     weight = rng.standard_normal(forward().shape)
+    if weight.shape != (batch, *stated):
+        raise UserError(f"{who}: connect says that an output is {tuple(stated)}, forward makes {weight.shape[1:]}")
     dx = layer.backward(weight.copy())
+    for name, array in given.items():
+        if getattr(layer, f"d_{name}") is not array:
+            raise UserError(f"{who}: d_{name} became another array; write into it: self.d_{name}[...] = …")
     names = ["input"] if len(inputs) == 1 else [f"input {place}" for place in range(len(inputs))]
     gradients = dict(zip(names, [dx] if len(inputs) == 1 else dx, strict=True))
     gradients.update({name: getattr(layer, f"d_{name}") for name in arrays})
     errors = {}
     for name, array in {**dict(zip(names, inputs, strict=True)), **arrays}.items():
-        if gradients[name].shape != array.shape:
-            raise UserError(f"layer {layer.name}: the gradient of {name} is {gradients[name].shape}, not {array.shape}")
+        if np.shape(gradients[name]) != array.shape:
+            shape = "missing" if gradients[name] is None else np.shape(gradients[name])
+            raise UserError(f"{who}: the gradient of {name} is {shape}, it must be {array.shape}")
         errors[name] = _error(array, np.array(gradients[name]), lambda: float((forward() * weight).sum()), rng)
         if not errors[name] <= tolerance:
-            raise UserError(
-                f"layer {layer.name} ({type(layer).__name__}): the gradient of {name} is wrong, "
-                f"by {errors[name]:.1e} of its size"
-            )
+            wrong = "is not written, or added to" if np.isnan(errors[name]) else f"by {errors[name]:.1e} of its size"
+            raise UserError(f"{who}: the gradient of {name} is wrong, {wrong}")
     return errors
 
 

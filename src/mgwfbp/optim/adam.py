@@ -25,6 +25,7 @@ class Adam(Optimizer):
     ) -> None:
         super().__init__(lr)
         self.beta1, self.beta2, self.epsilon, self.weight_decay = beta1, beta2, epsilon, weight_decay
+        self.need(0 <= beta1 < 1 and 0 <= beta2 < 1, "betas of at least 0 and below 1", (beta1, beta2))
 
     def rule(self, lr: float, w: Array, g: Array, m: Array, v: Array) -> None:
         """Each element alone, in place."""

@@ -16,6 +16,7 @@ iterations and checkpoints need not be known to it:
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -38,6 +39,12 @@ class Optimizer:
 
     def __init__(self, lr: float) -> None:
         self.lr, self.steps = lr, 0
+        self.need(math.isfinite(lr) and lr >= 0, "a finite learning rate ≥ 0", lr)
+
+    def need(self, condition: bool, needs: str, got: object) -> None:
+        """Raise UserError naming this optimiser unless `condition`: it `needs` one thing and `got` another."""
+        if not condition:
+            raise UserError(f"optimizer {type(self).__name__}: needs {needs}, got {got}")
 
     def rule(self, lr: float, w: Array, g: Array, *slots: Array) -> None:
         """Update the parameters `w` in place by their gradients `g`, and `slots`, in the order of the class's names.

@@ -15,6 +15,7 @@ class SGD(Optimizer):
     def __init__(self, lr: float, momentum: float = 0.0, weight_decay: float = 0.0, nesterov: bool = False) -> None:
         super().__init__(lr)
         self.momentum, self.weight_decay, self.nesterov = momentum, weight_decay, nesterov
+        self.need(momentum >= 0 and weight_decay >= 0, "momentum and weight decay ≥ 0", (momentum, weight_decay))
 
     def rule(self, lr: float, w: Array, g: Array, velocity: Array) -> None:
         """One pass over memory, in the kernel set."""

@@ -45,12 +45,13 @@ def find_checkpoint(config: Config, global_batch: int, iterations: int, fingerpr
 
 def check_same_training(found: Checkpoint, global_batch: int, fingerprint: str) -> None:
     """Raise UserError if the checkpoint is of another global batch, or of another net (its arena's `fingerprint`)."""
-    for name, value in (("global_batch_size", global_batch), ("layout", fingerprint)):
-        if found.record.get(name) != value:
-            raise UserError(
-                f"checkpoint {found.path} has {name.replace('_', ' ')} {found.record.get(name)}, this run {value}: "
-                f"it would not be the same training; keep the global batch with --global-batch-size"
-            )
+    if found.record.get("layout") != fingerprint:
+        raise UserError(f"checkpoint {found.path} is of another net: its layers have other names or shapes")
+    if found.record.get("global_batch_size") != global_batch:
+        raise UserError(
+            f"checkpoint {found.path} has global batch size {found.record.get('global_batch_size')}, this run "
+            f"{global_batch}: it would not be the same training; keep the global batch with --global-batch-size"
+        )
 
 
 def _difference(before: dict[str, Any], config: Config) -> str | None:

@@ -93,11 +93,14 @@ def plan_for(workload: Workload, schedule: Schedule, network: Network | None, up
     return Plan(workload, schedule, cost, update_s, network.ranks if network else 1, network)
 
 
-def plan(workload: Workload, cost: Cost, schedule: str = "optimal") -> Plan:
-    """What the policy called `schedule` makes of `workload` where a message takes `cost`, on paper.
+def plan(workload: Workload, cost: Cost, schedule: str | Schedule = "optimal") -> Plan:
+    """What `schedule`, one or the policy of that name, does with `workload` where a message takes `cost`, on paper.
 
-    Raises UserError for an unknown name.
+    Raises UserError for an unknown name, and for a schedule that does not cover the layers.
     """
+    if isinstance(schedule, Schedule):
+        schedule.check(len(workload.layers))
+        return Plan(workload, schedule, cost)
     return Plan(workload, make_schedule(schedule, workload, cost), cost)
 
 

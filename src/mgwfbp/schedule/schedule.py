@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from mgwfbp.errors import UserError
 
@@ -58,7 +59,12 @@ class Schedule:
 
 
 def schedule_from_cuts(policy: str, starts: list[int], layers: int, mode: str = ALL_REDUCE) -> Schedule:
-    """The schedule whose buckets begin at the layers `starts` (ascending, the first is 0) and cover `layers` layers."""
+    """The schedule whose buckets begin at the layers `starts` (ascending, the first is 0) and cover `layers` layers.
+
+    Raises UserError for other cuts.
+    """
+    if not starts or starts[0] != 0 or any(b <= a for a, b in pairwise([*starts, layers])):
+        raise UserError(f"schedule {policy}: cuts must begin with 0 and ascend below {layers}, found {starts}")
     ends = [*starts[1:], layers]
     return Schedule(policy, tuple(Bucket(first, end - 1) for first, end in zip(starts, ends, strict=True)), mode)
 

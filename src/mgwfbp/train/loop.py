@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mgwfbp.comm import World, agree, closed_together, open_comm, open_transport
+from mgwfbp.comm import World, agree, choose_transport, closed_together, open_comm, open_transport
 from mgwfbp.data import Batch, Data, batches, total_iterations
 from mgwfbp.errors import SharedError
 from mgwfbp.kernels import keep_freed_memory, threads
@@ -84,7 +84,8 @@ class Trainer:
         self.world = world or World()
         self.net, self.data, self.optimizer, self.hooks = net, data, optimizer, hooks
         self.policy, self.network, self.transport, self.replan = schedule, network, transport, replan
-        self.global_batch = min(global_batch or batch_size * self.world.size, len(data.train_labels))
+        wanted = batch_size * self.world.size if global_batch is None else global_batch
+        self.global_batch = min(wanted, len(data.train_labels))
         self.base_lr, self.lr_policy = optimizer.lr, lr
         self.clip_norm, self.skip, self.shift, self.flip, self.seed = clip_norm, skip, shift, flip, seed
         self.profile_iterations, self.threads = profile_iterations, threads or self.world.threads
@@ -244,10 +245,15 @@ class Trainer:
                 raise SharedError(f"--schedule pipelined: {NEEDS_ALL_SUMS}")
             if epochs < 1 or self.global_batch < 1 or (self.clip_norm is not None and not self.clip_norm > 0):
                 raise SharedError("epochs, samples of a batch and clip_norm must be above 0")
+            if self.net.classes < self.data.classes:
+                raise SharedError(f"the data has {self.data.classes} classes, the net {self.net.classes}")
+            if self.network is not None and not callable(self.network):
+                raise SharedError('network must be a cost, as mg.network("k80-10gbe:64")')
             if self.shift >= min(self.data.shape[:2]):
                 raise SharedError(f"a shift of {self.shift} moves images of {self.data.shape} out of sight")
             if not self.net.allocated:
                 fuse(self.net).allocate(seed=self.seed)
+            choose_transport(self.transport or "auto", self.net.kernels.xp)
             self.total = total_iterations(len(self.data.train_labels), self.global_batch, epochs, iterations)
             check_lr(self.lr_policy, self.base_lr, self.total)
         told = [f"{key}={value}" for key, value in vars(self).items() if isinstance(value, str | int | float | None)]
