@@ -321,3 +321,28 @@ def test_mistakes_in_a_graph_are_named():
         build("lenet", (8, 8, 1))
     with pytest.raises(UserError, match=r"lenet: needs images of \(28, 28, 1\), got \(32, 32, 3\)"):
         build("lenet").allocate().forward(np.zeros((1, 32, 32, 3), np.float32), np.array([0]), Step())
+
+
+def test_a_head_on_a_node_that_a_fused_relu_also_uses_sees_the_node_itself():
+    losses = []
+    for fused in (False, True):
+        net = Net("heads", (3, 3, 2))
+        x = net.add("norm", BatchNorm2d(), net.add("flat", Flatten(), net.input))
+        aside = net.add("relu", ReLU(), x)
+        net.finish(net.add("fc", Linear(18), aside), [(x, 0.5)])
+        net = (fuse(net) if fused else net).allocate(seed=1, dtype=np.float64, kernels=kernel_set("numpy"))
+        images = np.random.default_rng(0).normal(size=(4, 3, 3, 2))
+        losses.append(float(net.forward(images, np.arange(4), Step())[0]))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-12)
+
+
+def test_two_heads_on_one_node_add_their_gradients():
+    gradients = []
+    for auxiliary in ([], [0.5]):
+        net = Net("two heads", (5,))
+        x = net.add("fc", Linear(3), net.input)
+        net.finish(x, [(x, weight) for weight in auxiliary]).allocate(seed=1, dtype=np.float64)
+        net.forward(np.ones((2, 5)), np.array([0, 1]), Step())
+        net.backward()
+        gradients.append(net.arena.gradients.copy())
+    assert np.allclose(gradients[1], 1.5 * gradients[0])

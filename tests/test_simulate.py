@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mgwfbp.errors import UserError
-from mgwfbp.schedule import POLICIES, AffineCost, TableCost, make_schedule, predict
+from mgwfbp.schedule import POLICIES, AffineCost, LayerProfile, TableCost, Workload, make_schedule, predict
 from mgwfbp.schedule.bound import lower_bound_s
 from mgwfbp.simulate import plots
 from mgwfbp.simulate.figures import read_shipped, shipped
@@ -278,3 +278,11 @@ def test_plots_are_written_and_bad_names_refused(tmp_path):
     for name, says in (("x.xyz", "no format"), ("x", "no format"), ("none/x.png", "cannot be written")):
         with pytest.raises(UserError, match=says):
             plots.save(figures[0], str(tmp_path / name))
+
+
+def test_a_faster_device_is_faster_in_each_layers_forward_too():
+    layers = (LayerProfile("a", 1, 100, 4.0, 2.0), LayerProfile("b", 1, 100, 2.0, 1.0))
+    half = scaled(Workload("w", 8, 4.0, layers), compute_scale=2.0)
+    assert half.forward_left_s() == [1.0, 1.5]
+    assert [layer.forward_s for layer in half.layers] == [1.0, 0.5]
+    assert half.forward_s == 2.0

@@ -16,6 +16,8 @@ def fuse(net: Net) -> Net:
     for sources in net.sources:
         for source in sources:
             users[source] = users.get(source, 0) + 1
+    for head in net.heads:  # a loss sees what the node itself makes, not what the layer behind makes of it
+        users[head.node] = users.get(head.node, 0) + 1
     for layer, sources in zip(net.layers, net.sources, strict=True):
         if isinstance(layer, Add):
             for place, source in enumerate(sources):

@@ -215,7 +215,8 @@ class Net:
         gradients: dict[int, Array] = {}
         for head in self.heads:
             gradient = head.loss.gradient()
-            gradients[head.node] = gradient if head.weight == 1 else gradient * head.weight
+            gradient = gradient if head.weight == 1 else gradient * head.weight
+            gradients[head.node] = gradients[head.node] + gradient if head.node in gradients else gradient
         announced = 0
         for place in reversed(range(len(self.layers))):
             layer, sources = self.layers[place], self.sources[place]

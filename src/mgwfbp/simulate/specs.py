@@ -154,7 +154,14 @@ def scaled(workload: Workload, *, compute_scale: float = 1.0, batch_size: int | 
         if workload.batch_size < 1:
             raise UserError(f"workload {workload.name} has no batch size, so --batch-size cannot scale it")
         factor *= batch_size / workload.batch_size
-    layers = tuple(replace(layer, backward_s=layer.backward_s * factor) for layer in workload.layers)
+    layers = tuple(
+        replace(
+            layer,
+            backward_s=layer.backward_s * factor,
+            forward_s=None if layer.forward_s is None else layer.forward_s * factor,
+        )
+        for layer in workload.layers
+    )
     return replace(
         workload,
         batch_size=workload.batch_size if batch_size is None else batch_size,
