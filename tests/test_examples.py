@@ -69,6 +69,16 @@ def test_it_is_a_plugin_of_the_command_line(tmp_path, example, command, says):
     assert "equal on all 2 ranks" in done.stdout
 
 
+def test_a_config_file_names_its_plugin(tmp_path):
+    shutil.copy(EXAMPLES[0].parent / "own_model.py", tmp_path)
+    (tmp_path / "mine.toml").write_text(
+        'plugin = ["own_model.py"]\ndata = "synthetic:8x8x3x4"\niterations = 2\nthreads = 1\n'
+    )
+    done = run(MGWFBP, "train", "twoways", "--config", "mine.toml", "--out", "run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "twoways: " in done.stdout
+
+
 def test_a_policy_of_ones_own_on_paper(tmp_path):
     command = ["plan", "k80-googlenet", "--network", "k80-10gbe:64", "--schedule", "thirds"]
     done = run(MGWFBP, *command, "--plugin", EXAMPLES[0].parent / "own_policy.py", cwd=tmp_path)
