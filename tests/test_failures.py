@@ -201,3 +201,21 @@ def test_a_checkpoint_that_does_not_fit_stops_all_and_leaves_no_half_of_it(tmp_p
     assert not list((tmp_path / "run" / "checkpoints").iterdir())
     resumed = run(MPIRUN, "-n", "2", *TRAIN, *options, "--resume", "auto", cwd=tmp_path)
     assert resumed.returncode == 0, resumed.stderr
+
+
+@needs_mpirun
+def test_of_two_jobs_with_one_run_folder_one_gets_it(tmp_path):
+    """Both at the same moment, as two submissions of one script; the lock dies with its job."""
+    command = [*TRAIN, "--epochs", "40", "--out", str(tmp_path / "run"), "--overwrite", "--threads", "1"]
+    jobs = [subprocess.Popen([str(part) for part in command], stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    codes = {}
+    while not codes:
+        codes = {place: job.poll() for place, job in enumerate(jobs) if job.poll() is not None}
+        time.sleep(0.05)
+    (loser,) = codes
+    assert codes[loser] == 2
+    assert "another run is writing into it" in jobs[loser].stderr.read()
+    jobs[1 - loser].send_signal(signal.SIGKILL)
+    jobs[1 - loser].wait()
+    done = run(*TRAIN, "--iterations", "3", "--out", tmp_path / "run", "--overwrite")
+    assert done.returncode == 0, done.stderr

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import os
+import stat
 
 import click
 import numpy as np
@@ -17,7 +20,7 @@ from mgwfbp.data import load
 from mgwfbp.errors import UserError
 from mgwfbp.files import parse_toml
 from mgwfbp.optim.lr import check_lr
-from mgwfbp.runs.checkpoint import newest
+from mgwfbp.runs.checkpoint import newest, save
 from mgwfbp.runs.config import Config
 from mgwfbp.simulate.specs import cost_from_spec, workload_from_spec
 from mgwfbp.watch.fault import fault_from_environment
@@ -160,3 +163,21 @@ def test_command_lines(arguments):
     arguments = [part for part in arguments if not part.startswith(("-o", "--out", "--plot", "--csv"))]
     with contextlib.suppress(UserError, click.ClickException, click.exceptions.NoArgsIsHelpError):
         cli.main(arguments, standalone_mode=False)
+
+
+def test_a_file_system_that_cannot_flush_folders_is_fine(tmp_path, monkeypatch):
+    """CIFS and some FUSE file systems answer EINVAL; a file that cannot be flushed is an error still."""
+    arrays = {"parameters": np.zeros(3, np.float32), "state": np.zeros((1, 0), np.float32)}
+
+    def refuse(descriptor, original=os.fsync):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode) or refuse.all:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        original(descriptor)
+
+    refuse.all = False
+    monkeypatch.setattr(os, "fsync", refuse)
+    save(tmp_path / "checkpoints", 5, arrays, {}, 3)
+    assert newest(tmp_path).iteration == 5
+    refuse.all = True
+    with pytest.raises(UserError, match="cannot be written"):
+        save(tmp_path / "checkpoints", 6, arrays, {}, 3)

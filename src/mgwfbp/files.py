@@ -83,12 +83,19 @@ def write_text(path: str | Path, text: str) -> None:
             stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(temporary, 0o644)  # mkstemp makes it private; a run folder is shared with colleagues
+        os.chmod(temporary, file_mode())  # mkstemp makes it private
         os.replace(temporary, place)
     except OSError as error:
         if temporary and os.path.exists(temporary):
             os.unlink(temporary)
         raise UserError(f"{path}: cannot be written ({error.strerror or error})") from None
+
+
+def file_mode() -> int:
+    """The mode that this process's umask gives a new file."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return 0o666 & ~mask
 
 
 def check_writable(path: str | Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
+from mgwfbp.data import load
 from mgwfbp.errors import SharedError
 from mgwfbp.runs.checkpoint import newest
 from mgwfbp.runs.config import Config
@@ -196,3 +198,56 @@ def test_the_arrays_are_plain_and_complete(world, unbroken):
         assert found.arrays["state"].shape[0] == world.size
         assert np.isfinite(found.arrays["velocity"]).all()
         assert found.record["config"]["model"] == "resnet20"
+
+
+def test_other_data_is_not_gone_on_with(world, shared_folder, monkeypatch):
+    options = {**RUN, "iterations": 3, "data": "synthetic:8x8x1x10", "shift": 0}
+    out = f"{shared_folder}/run"
+    train(Config("mlp", out=out, **options), world)
+
+    def other(spec, folder=None, seed=0, **_):
+        return load(spec, folder, seed + 1)
+
+    monkeypatch.setattr("mgwfbp.runs.start.load", other)
+    with pytest.raises(SharedError, match="is of other data"):
+        train(Config("mlp", resume=out, **options), world)
+
+
+def test_ranks_with_other_images_are_told_before_the_first_message(world, shared_folder, monkeypatch):
+    """Files of the same size with other contents, as a node with a stale copy has them."""
+
+    def stale(spec, folder=None, seed=0, **_):
+        return load(spec, folder, seed + (world.rank == world.size - 1))
+
+    monkeypatch.setattr("mgwfbp.runs.start.load", stale)
+    with pytest.raises(SharedError, match=r"rank 0 has .* \[files 2048 \+ 512 samples, .* has .* \[files 2048"):
+        train(Config("mlp", out=f"{shared_folder}/run", **{**RUN, "data": "synthetic:8x8x1x10", "shift": 0}), world)
+
+
+def test_what_is_not_ours_among_the_checkpoints_is_left_alone(world, shared_folder, unbroken):
+    out, whole = unbroken
+    if world.rank == 0:
+        checkpoints = Path(out, "checkpoints")
+        for name in ("iteration-best", ".iteration-00000003"):  # somebody's copy; a write that was killed
+            shutil.copytree(checkpoints / "iteration-00000014", checkpoints / name)
+        shutil.rmtree(checkpoints / "iteration-00000024")
+        Path(out, "metrics.jsonl").unlink()  # the folder of a resumed run is never cleared
+    world.comm.Barrier()
+    resumed = train(Config("resnet20", out=out, resume="auto", overwrite=True, **RUN), world)
+    assert resumed["parameters_sha256"] == whole["parameters_sha256"]
+    if world.rank == 0:
+        names = sorted(path.name for path in checkpoints.iterdir())
+        assert names == ["iteration-00000014", "iteration-00000021", "iteration-00000024", "iteration-best"]
+
+
+def test_the_umask_is_kept(world, shared_folder):
+    mask = os.umask(0o077)
+    try:
+        out = f"{shared_folder}/private"
+        train(Config("mlp", out=out, **{**RUN, "iterations": 3, "data": "synthetic:8x8x1x10", "shift": 0}), world)
+    finally:
+        os.umask(mask)
+    if world.rank == 0:
+        files = [path for path in Path(out).rglob("*") if path.is_file()]
+        assert len(files) > 6
+        assert not any(path.stat().st_mode & 0o077 for path in files)

@@ -65,7 +65,8 @@ class ImageFolder(Normalised):
                 raise UserError(f"data set images: {folder}/val has a class that train/ has not: {strangers[0]}")
             self.val_files, self.val_labels = _list(folder / "val", names)
         listed = "\n".join(str(path.relative_to(folder)) for path in [*self.train_files, *self.val_files])
-        self.fingerprint = hashlib.sha256(listed.encode(errors="surrogateescape")).hexdigest()
+        self.fingerprint = f"{len(self.train_files)} + {len(self.val_files)} files, "
+        self.fingerprint += hashlib.sha256(listed.encode(errors="surrogateescape")).hexdigest()[:16]
         self._bad: set[Path] = set()
         self._pool = ThreadPoolExecutor(threads, "decode")
         self._expected: dict[int, list[Future[tuple[np.ndarray, int]]]] = {}

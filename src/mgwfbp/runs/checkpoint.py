@@ -10,8 +10,10 @@ disk and renamed, so a name without a dot in front is a whole checkpoint.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -22,9 +24,10 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from mgwfbp.errors import UserError
-from mgwfbp.files import read_json, write_json
+from mgwfbp.files import file_mode, read_json, write_json
 
 ARRAYS, RECORD = "arrays.safetensors", "checkpoint.json"
+NAME = re.compile(r"iteration-\d{8,}")
 
 
 class Checkpoint(NamedTuple):
@@ -44,10 +47,11 @@ def save(folder: Path, iteration: int, arrays: dict[str, np.ndarray], record: di
     place = folder / f"iteration-{iteration:08d}"
     temporary = folder / f".{place.name}"
     try:
-        shutil.rmtree(temporary, ignore_errors=True)
+        for old in folder.glob(".iteration-*"):  # of a process that was killed while it wrote
+            shutil.rmtree(old, ignore_errors=True)
         temporary.mkdir(parents=True)
         save_file(arrays, temporary / ARRAYS)
-        os.chmod(temporary / ARRAYS, 0o644)  # a run folder is shared with colleagues
+        os.chmod(temporary / ARRAYS, file_mode())  # safetensors makes it private
         _flush(temporary / ARRAYS)
         write_json(temporary / RECORD, {"iteration": iteration, "sha256": _sha256(temporary / ARRAYS), **record})
         _flush(temporary)
@@ -55,15 +59,21 @@ def save(folder: Path, iteration: int, arrays: dict[str, np.ndarray], record: di
             shutil.rmtree(place)
         temporary.rename(place)
         _flush(folder)
-        names = _names(folder)
-        later = [old for old in names if old.name > place.name]  # of a trajectory that was given up
-        for old in [*later, *[old for old in names if old not in later][keep:]]:
+        drop_after(folder, iteration)  # of a trajectory that was given up
+        for old in _names(folder)[keep:]:
             shutil.rmtree(old, ignore_errors=True)
     except (OSError, SafetensorError, UserError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"checkpoint {place}: cannot be written ({reason})") from None
     return place
+
+
+def drop_after(folder: Path, iteration: int) -> None:
+    """Delete the checkpoints in `folder` that were left after more than `iteration` iterations."""
+    for old in _names(folder):
+        if _number(old) > iteration:
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def newest(where: Path) -> Checkpoint | None:
@@ -99,13 +109,17 @@ def _read(place: Path) -> Checkpoint:
 
 
 def _names(folder: Path) -> list[Path]:
-    """The checkpoints in `folder`, the newest first."""
+    """The checkpoints in `folder`, the newest first. What has another name is not ours: somebody's copy, say."""
     try:
-        return sorted((entry for entry in folder.iterdir() if entry.name.startswith("iteration-")), reverse=True)
+        return sorted((entry for entry in folder.iterdir() if NAME.fullmatch(entry.name)), key=_number, reverse=True)
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
         raise UserError(f"{folder}: cannot be read ({error.strerror or error})") from None
+
+
+def _number(place: Path) -> int:
+    return int(place.name.rpartition("-")[2])
 
 
 def _sha256(path: Path) -> str:
@@ -117,9 +131,12 @@ def _sha256(path: Path) -> str:
 
 
 def _flush(path: Path) -> None:
-    """Force a file, or the names in a folder, onto the disk."""
+    """Force a file, or the names in a folder, onto the disk; some file systems cannot do that with a folder."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if not path.is_dir() or error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
     finally:
         os.close(descriptor)

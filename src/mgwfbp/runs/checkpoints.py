@@ -57,7 +57,9 @@ class Checkpoints(Hook):
             if self.resume and found is None and trainer.world.rank == 0 and self.folder:
                 found = newest(self.folder)
                 if found is not None:
-                    check_same_training(found, trainer.global_batch, trainer.net.arena.fingerprint())
+                    check_same_training(
+                        found, trainer.global_batch, trainer.net.arena.fingerprint(), trainer.data.fingerprint
+                    )
         with self.patience():
             self._restore(found)
         return None
@@ -85,6 +87,7 @@ class Checkpoints(Hook):
                     "world_size": world.size,
                     "global_batch_size": trainer.global_batch,
                     "layout": net.arena.fingerprint(),
+                    "data": trainer.data.fingerprint,
                     "epoch_sums": trainer.sums,
                     "plan": plan.to_dict() if plan else None,
                 }

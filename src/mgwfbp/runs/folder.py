@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import shutil
 from datetime import datetime
@@ -11,6 +13,7 @@ from typing import Any, TextIO
 
 from mgwfbp.errors import UserError
 from mgwfbp.files import json_text, write_json, write_text
+from mgwfbp.runs.checkpoint import drop_after
 from mgwfbp.schedule import Plan, workload_to_dict
 
 # Whoever has one of these is a run folder; `--overwrite` removes these and nothing else.
@@ -29,16 +32,18 @@ class RunFolder:
     """The folder `path` (a new one, runs/MODEL-DATE-TIME, by default).
 
     A run that is resumed after `resumed` iterations goes on in its folder: what was logged of later ones is dropped.
-    Raises UserError if it cannot be made, or holds another run's files and `overwrite` is not set.
+    Raises UserError if it cannot be made, is being written by another run, or holds another run's files and `overwrite`
+    is not set.
     """
 
     def __init__(self, path: str | None, model: str, overwrite: bool, resumed: int | None = None) -> None:
         try:
-            if path is not None and resumed is not None and (Path(path) / "metrics.jsonl").exists():
+            if path is not None and resumed is not None:  # never cleared: its checkpoints are what is gone on from
                 self._go_on(Path(path), resumed)
                 return
             self.path = _new_folder(model) if path is None else Path(path)
             self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = _locked(self.path)
             old = [name for name in (*FILES, "checkpoints") if (self.path / name).exists()]
             if old and not overwrite:
                 raise UserError(
@@ -52,6 +57,10 @@ class RunFolder:
 
     def _go_on(self, path: Path, resumed: int) -> None:
         self.path = path
+        path.mkdir(parents=True, exist_ok=True)
+        self._lock = _locked(path)
+        drop_after(path / "checkpoints", resumed)  # with the lines that are cut off below
+        (path / "metrics.jsonl").touch()
         kept = []
         for line in (path / "metrics.jsonl").read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
             try:
@@ -77,8 +86,9 @@ class RunFolder:
             raise UserError(f"{self.path / 'metrics.jsonl'}: cannot be written ({error.strerror or error})") from None
 
     def close(self) -> None:
-        """Close metrics.jsonl."""
+        """Close metrics.jsonl, and let others have the folder."""
         self._metrics.close()
+        self._lock.close()
 
     def finish(self, plan: Plan, timeline: dict[str, Any], summary: dict[str, Any]) -> None:
         """Write what is known at the end; summary.json last, so that its presence means that the run is complete."""
@@ -90,6 +100,23 @@ class RunFolder:
         self.write("schedule.json", plan.report())
         self.write("timeline.json", timeline)
         self.write("summary.json", summary)
+
+
+def _locked(path: Path) -> TextIO:
+    """A file in the folder that this process holds until it is closed, or the process ends in whatever way.
+
+    Raises UserError if another process holds it. A file system without locks cannot tell.
+    """
+    lock = open(path / ".lock", "a", encoding="utf-8")  # noqa: SIM115
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        lock.close()
+        raise UserError(f"run folder {path}: another run is writing into it; choose another --out") from None
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+            raise
+    return lock
 
 
 def _new_folder(model: str) -> Path:

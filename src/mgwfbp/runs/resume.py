@@ -11,7 +11,9 @@ from mgwfbp.runs.checkpoint import Checkpoint, newest
 from mgwfbp.runs.config import WEIGHTS, Config, deciding
 
 
-def find_checkpoint(config: Config, global_batch: int, iterations: int, fingerprint: str) -> Checkpoint | None:
+def find_checkpoint(
+    config: Config, global_batch: int, iterations: int, fingerprint: str, data: str
+) -> Checkpoint | None:
     """The checkpoint that `config.resume` means; None to start from the beginning. Rank 0 calls it.
 
     Raises UserError if there is none where one was named, if the run that it is from was another one, or if all its
@@ -37,16 +39,18 @@ def find_checkpoint(config: Config, global_batch: int, iterations: int, fingerpr
             f"checkpoint {found.path} is from a run with {other.replace('_', '-')} {before.get(other)}, "
             f"this one has {getattr(config, other)}; resume with the same options"
         )
-    check_same_training(found, global_batch, fingerprint)
+    check_same_training(found, global_batch, fingerprint, data)
     if found.iteration >= iterations:
         raise UserError(f"checkpoint {found.path}: all {iterations} iterations are done, there is nothing to resume")
     return found
 
 
-def check_same_training(found: Checkpoint, global_batch: int, fingerprint: str) -> None:
-    """Raise UserError if the checkpoint is of another global batch, or of another net (its arena's `fingerprint`)."""
+def check_same_training(found: Checkpoint, global_batch: int, fingerprint: str, data: str) -> None:
+    """Raise UserError if it is of another net (its arena's `fingerprint`), of other `data`, or another global batch."""
     if found.record.get("layout") != fingerprint:
         raise UserError(f"checkpoint {found.path} is of another net: its layers have other names or shapes")
+    if found.record.get("data", data) != data:  # older ones do not say
+        raise UserError(f"checkpoint {found.path} is of other data ({found.record['data']}), this run has {data}")
     if found.record.get("global_batch_size") != global_batch:
         raise UserError(
             f"checkpoint {found.path} has global batch size {found.record.get('global_batch_size')}, this run "

@@ -195,7 +195,7 @@ def same_start(config: Config, world: World, kernels: Kernels, network: AffineCo
     folder = checkpoint = None
     with world.together():
         if world.rank == 0:
-            checkpoint = find_checkpoint(config, global_batch, iterations, net.arena.fingerprint())
+            checkpoint = find_checkpoint(config, global_batch, iterations, net.arena.fingerprint(), data.fingerprint)
             place = run_folder_of(config, checkpoint)
             overwrite = config.overwrite or (checkpoint is None and ended_early(config))
             resumed = checkpoint.iteration if checkpoint and in_folder(checkpoint, place) else None

@@ -39,31 +39,23 @@ def jittered(
     of their noisy times. The schedules were planned without the noise, and all meet the same noise. Where messages run
     into the next forward, backward begins on all ranks together, and the iteration lasts until the last rank ends it.
     """
-    backward = [layer.backward_s for layer in workload.layers]
-    ready = _slowest([workload.forward_s, *backward], ranks, jitter, 0)[:, 1:]  # from the start of the iteration
-    both = {}
-    if any(schedule.runs_into_forward for schedule in schedules):
-        left = workload.forward_left_s()
-        lead = workload.forward_s - left[-1]
-        both["ready"] = _slowest(backward, ranks, jitter, 1)
-        both["left"] = _slowest([after - before for before, after in pairwise([0.0, *left])], ranks, jitter, 2)
-        both["alone"] = both["ready"][:, -1] + lead + both["left"][:, -1]
+    times = _slowest(workload, ranks, jitter)
     results = []
     for schedule in schedules:
-        iteration = _into_forward(workload, cost, schedule, both) if schedule.runs_into_forward else None
+        iteration = _into_forward(workload, cost, schedule, times) if schedule.runs_into_forward else None
         if iteration is None:
-            free = np.zeros(len(ready))
+            free = np.zeros(jitter.trials)
             for bucket, seconds in zip(schedule.buckets, _seconds(workload, cost, schedule), strict=True):
-                free = np.maximum(free, ready[:, bucket.last]) + seconds
-            iteration = np.maximum(free, ready[:, -1])
+                free = np.maximum(free, times.from_start[:, bucket.last]) + seconds
+            iteration = np.maximum(free, times.from_start[:, -1])
         low, high = np.quantile(iteration, (0.025, 0.975))
         results.append((float(iteration.mean()), float(low), float(high)))
     return results
 
 
-def _into_forward(workload: Workload, cost: Cost, schedule: Schedule, times: dict[str, np.ndarray]) -> np.ndarray:
+def _into_forward(workload: Workload, cost: Cost, schedule: Schedule, times: Times) -> np.ndarray:
     """Seconds of each trial, by the definition in schedule/next_forward.py."""
-    ready, left, worst = times["ready"], times["left"], times["alone"]
+    ready, left, worst = times.ready, times.left, times.from_start[:, -1]
     sharded = schedule.mode == SHARDED
     scatter, gather = halves(cost) if sharded else (cost, cost)
     free = np.zeros(len(ready))
@@ -85,19 +77,36 @@ def _seconds(workload: Workload, cost: Cost, schedule: Schedule) -> np.ndarray:
     return costs(cost, [prefix[bucket.last + 1] - prefix[bucket.first] for bucket in schedule.buckets])
 
 
-def _slowest(seconds: Sequence[float], ranks: int, jitter: Jitter, stream: int) -> np.ndarray:
-    """(trials, layers) float64: the sums of the first noisy `seconds`, on the rank where they are largest."""
-    times = np.array(seconds, np.float32)
-    layers = len(times)
-    rng = np.random.default_rng([jitter.seed, ranks, stream] if stream else [jitter.seed, ranks])
-    slowest = np.empty((jitter.trials, layers))
-    chunk = max(1, CHUNK // (ranks * layers))
+class Times(NamedTuple):
+    """Seconds (trials, layers), each on the rank where it is largest, all from one draw a trial, rank and layer.
+
+    `from_start` is the end of a layer's backward from the start of forward, `ready` from the start of backward, `left`
+    the forward time of the layers 0 to this one.
+    """
+
+    from_start: np.ndarray
+    ready: np.ndarray
+    left: np.ndarray
+
+
+def _slowest(workload: Workload, ranks: int, jitter: Jitter) -> Times:
+    """Noisy forward and backward times of each layer and rank, added up, and of these the largest over the ranks."""
+    left = workload.forward_left_s()
+    layers = len(left)
+    forward = [after - before for before, after in pairwise([0.0, *left])]
+    backward = [layer.backward_s for layer in workload.layers]
+    seconds = np.array([workload.forward_s - left[-1], *forward, *backward], np.float32)
+    rng = np.random.default_rng([jitter.seed, ranks])
+    times = Times(*(np.empty((jitter.trials, layers)) for _ in Times._fields))
+    chunk = max(1, CHUNK // (ranks * len(seconds)))
     for start in range(0, jitter.trials, chunk):
-        many = min(chunk, jitter.trials - start)
-        noise = rng.standard_normal((many, ranks, layers), np.float32)
+        rows = slice(start, min(start + chunk, jitter.trials))
+        noise = rng.standard_normal((rows.stop - start, ranks, len(seconds)), np.float32)
         noise *= np.float32(jitter.sigma)
         noise += 1
         np.maximum(noise, 0, out=noise)
-        noise *= times
-        slowest[start : start + many] = noise.cumsum(axis=2, out=noise).max(axis=1)
-    return slowest
+        noise *= seconds
+        ends, before = noise[..., layers + 1 :].cumsum(axis=2), noise[..., 1 : layers + 1].cumsum(axis=2)
+        times.ready[rows], times.left[rows] = ends.max(axis=1), before.max(axis=1)
+        times.from_start[rows] = (noise[..., :1] + before[..., -1:] + ends).max(axis=1)
+    return times
