@@ -552,3 +552,25 @@ def test_a_killed_or_interrupted_rank_ends_the_job(tmp_path, number):
     finally:
         process.kill()
         process.communicate()
+
+
+def test_help_in_short_and_as_a_module():
+    for command in ([MGWFBP, "-h"], [MGWFBP, "train", "-h"], [sys.executable, "-m", "mgwfbp", "--help"]):
+        done = run(*command)
+        assert done.returncode == 0, done.stderr
+        assert "Usage: mgwfbp" in done.stdout
+
+
+def test_a_reader_of_the_output_that_leaves_is_no_crash(tmp_path):
+    for words in (
+        "plan k80-googlenet --network k80-10gbe:64",
+        "simulate k80-googlenet --network k80-10gbe --nodes 8,64",
+    ):
+        done = run("bash", "-c", f"{MGWFBP} {words} | head -1", cwd=tmp_path)
+        assert done.stderr == ""
+
+
+def test_a_shell_that_completes_a_word_sees_no_traceback():
+    done = run(MGWFBP, _MGWFBP_COMPLETE="bash_complete", COMP_WORDS="mgwfbp tr", COMP_CWORD="1")
+    assert done.stdout.strip() == "plain,train"
+    assert done.stderr == ""

@@ -139,3 +139,16 @@ def test_folders_that_are_laid_out_otherwise(folder, spoil, message):
 def test_sizes_that_are_none(folder, spec):
     with pytest.raises(UserError, match="write the size of the images"):
         load(spec, str(folder), threads=1, skip=False)
+
+
+def test_a_grey_image_of_16_bits_keeps_its_greys(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    values = np.linspace(0, 65535, 32 * 32).reshape(32, 32)
+    folder = tmp_path / "train" / "a"
+    folder.mkdir(parents=True)
+    image.fromarray(values.astype(np.uint16)).save(folder / "deep.png")
+    image.fromarray((values / 257).astype(np.uint8)).save(folder / "plain.png")
+    data = load("images:28", str(tmp_path))
+    deep, plain = (data.val_batch(slice(i, i + 1))[0][0].astype(int) for i in (0, 1))
+    assert np.abs(deep - plain).max() <= 2
+    assert plain.std() > 40

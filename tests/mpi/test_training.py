@@ -304,3 +304,14 @@ def test_a_run_that_fails_leaves_no_thread_and_no_setting_behind(world, shared_f
     assert (sys.getswitchinterval(), signal.getsignal(signal.SIGTERM)) == before
     train(Config("mlp", iterations=3, out=f"{shared_folder}/well", **QUICK), world)
     assert not [thread for thread in threading.enumerate() if thread.name == "comm"]
+
+
+def test_ranks_that_never_saw_a_sample_have_no_say_in_batch_norms_statistics(world):
+    """Fewer samples than ranks: the last rank alone has one, and all judge by its statistics."""
+    net, data = build("resnet20", (8, 8, 3)).allocate(seed=1), load("synthetic:8x8x3x10", seed=1)
+    last = world.rank == world.size - 1
+    rows = slice(0, 4 if last else 0)
+    net.forward(data.normalised(data.train_images[rows]), data.train_labels[rows], Step(), 4)
+    seen = world.comm.bcast(net.state.copy(), root=world.size - 1)
+    evaluate(world, net, data)
+    assert np.allclose(net.state, seen, rtol=1e-6)

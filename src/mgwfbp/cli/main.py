@@ -58,7 +58,7 @@ class Commands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-@click.command(cls=Commands)
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="mgwfbp")
 def cli() -> None:
     """Data-parallel SGD that you can read: merged gradients, exact schedules, plain MPI.
@@ -92,19 +92,30 @@ def main() -> None:
     except UserError as error:
         code = _mistake(str(error), shared=isinstance(error, SharedError))
     except OSError as error:
-        if error.errno not in (errno.EPIPE, errno.ENOSPC):
+        code = _unwritten(error) if error.errno in (errno.EPIPE, errno.ENOSPC) else _failure(error)
+    except SystemExit as error:
+        if isinstance(error.__context__, BrokenPipeError):  # rich leaves by it
+            code = _unwritten(error.__context__)
+        elif (
+            isinstance(error.code, int) and _world() is None
+        ):  # click does, after it has completed a word for the shell
+            code = error.code
+        else:
             code = _failure(error)
-        else:  # `mgwfbp plan … | head`, or a log on a full disk: files of ours are reported where they are written
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            if error.errno == errno.ENOSPC:
-                sys.stderr.write("mgwfbp: error: the output cannot be written (no space left)\n")
-            code = _leave(1)
-    except (Exception, SystemExit) as error:
+    except Exception as error:
         code = _failure(error)
     guard = sys.modules.get("mgwfbp.comm.guard")
     if guard is not None:
         guard.leave_alike()
     sys.exit(code)
+
+
+def _unwritten(error: OSError) -> int:
+    """`mgwfbp plan … | head`, or a log on a full disk: files of ours are reported where they are written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if error.errno == errno.ENOSPC:
+        sys.stderr.write("mgwfbp: error: the output cannot be written (no space left)\n")
+    return _leave(1)
 
 
 def _leave(code: int) -> int:

@@ -123,9 +123,11 @@ class ImageFolder(Normalised):
                 top, left = int(place[0] * (height - self.size + 1)), int(place[1] * (width - self.size + 1))
                 across, down = image.width / width, image.height / height
                 box = (left * across, top * down, (left + self.size) * across, (top + self.size) * down)
-                scaled = image.convert("RGB").resize((self.size, self.size), Image.Resampling.BILINEAR, box=box)
+                scaled = (
+                    _eight_bits(image).convert("RGB").resize((self.size, self.size), Image.Resampling.BILINEAR, box=box)
+                )
                 return np.asarray(scaled)
-        except (OSError, ValueError, SyntaxError, EOFError, MemoryError) as error:
+        except (OSError, ValueError, SyntaxError, EOFError, MemoryError, OverflowError) as error:
             reason = "it is no image" if isinstance(error, UnidentifiedImageError) else str(error)
             if not self.skip:
                 raise UserError(
@@ -135,6 +137,16 @@ class ImageFolder(Normalised):
                 self._bad.add(path)
                 sys.stderr.write(f"mgwfbp: image {path}: cannot be decoded ({reason}); left out\n")
             return None
+
+
+def _eight_bits(image: Any) -> Any:
+    """A grey image of 16 bits (Pillow's modes I;16 and I) by its upper eight; Pillow itself would make it white."""
+    from PIL import Image
+
+    if not image.mode.startswith("I"):
+        return image
+    values = np.asarray(image).astype(np.int64)
+    return Image.fromarray((values >> (8 if values.max(initial=0) > 255 else 0)).clip(0, 255).astype(np.uint8))
 
 
 def _classes(folder: Path) -> list[str]:

@@ -58,6 +58,7 @@ class Net:
         self.state: Array = None
         self.samples_of_all: Callable[[int], int] = int
         self.last_batch = (0, 0)  # samples of the last forward: here, on all ranks
+        self.trained = False  # whether it was ever trained on a sample here, which `state` knows of
 
     @property
     def allocated(self) -> bool:
@@ -188,6 +189,7 @@ class Net:
         if global_batch is None:
             global_batch = self.samples_of_all(len(labels)) if step.training else len(labels)
         self.last_batch = (len(labels), global_batch)
+        self.trained = self.trained or (step.training and len(labels) > 0)
         if not len(labels):
             self._check_images(images)
             for number in reversed(range(len(self.learnable) if before_layer else 0)):

@@ -22,7 +22,9 @@ def evaluate(world: World, net: Net, data: Data, beat: Callable[[], None] | None
     is called after each chunk of samples. Raises SharedError if there is no sample to judge by.
     """
     if len(net.state) and world.size > 1:
-        net.state[...] = net.kernels.xp.asarray(world.sum(to_host(net.state).tolist())) / world.size
+        own = float(net.trained) if world.max([net.trained]) == [1.0] else 1.0  # a rank without samples knows nothing
+        (*sums, ranks) = world.sum([*(to_host(net.state) * own).tolist(), own])
+        net.state[...] = net.kernels.xp.asarray(sums) / ranks
     part = slice_of_rank(len(data.val_labels), world.rank, world.size)
     loss, correct, count = 0.0, 0, 0
     chunk = max(1, min(CHUNK, CHUNK_VALUES // int(np.prod(data.shape))))

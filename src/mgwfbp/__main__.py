@@ -1,0 +1,5 @@
+"""`python -m mgwfbp` is the command `mgwfbp`."""
+
+from mgwfbp.cli.main import main
+
+main()
