@@ -41,12 +41,15 @@ class Watchdog(Hook):
         self.main, self.done = threading.get_ident(), threading.Event()
         self.beat()
         waits = [seconds for seconds in (self.warn_s, self.abort_s) if seconds > 0]
+        thread = threading.Thread(target=self._run, args=(min(waits, default=0),), name="watchdog", daemon=True)
         if waits:
-            threading.Thread(target=self._run, args=(min(waits),), name="watchdog", daemon=True).start()
+            thread.start()
         try:
             yield
         finally:
             self.done.set()
+            if waits:
+                thread.join(1.0)  # it wakes at once
 
     def beat(self) -> None:
         """Something was finished."""
