@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,10 @@ import time
 from pathlib import Path
 
 import pytest
+
+from mgwfbp.bench.schedules import agreement, surprises
+from mgwfbp.cli.bench import said
+from mgwfbp.cli.tables import counted, percent
 
 BIN = Path(sys.executable).parent
 MGWFBP = str(BIN / "mgwfbp")
@@ -35,8 +40,8 @@ def run(*command, seconds=60, cwd=None, **environment):
 
 
 def mistake(done, says):
-    """The answer to a user's mistake: exit code 2, one line, no traceback."""
-    assert done.returncode == 2, done.stderr
+    """The answer to a user's mistake: exit code 2 (3 where training has diverged), one line, no traceback."""
+    assert done.returncode == (3 if "has diverged" in done.stderr else 2), done.stderr
     assert len(done.stderr.strip().splitlines()) == 1, done.stderr
     assert done.stderr.startswith("mgwfbp: error"), done.stderr
     assert says in done.stderr
@@ -70,12 +75,12 @@ def test_plan_prints_the_contract(files):
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["workload"] == "w"
-    assert result["network"] == {"a_s": 1, "b_s_per_byte": 1}
-    greedy, best = result["schedules"]
-    assert greedy["name"] == "mgwfbp"
-    assert greedy["buckets"] == [[0, 2]]
+    assert result["network"] == str(files / "n.json")
+    assert (result["a_s"], result["b_s_per_byte"]) == (1, 1)
+    greedy, best = result["rows"]
+    assert (greedy["schedule"], greedy["buckets"], greedy["bucket_layers"]) == ("mgwfbp", 1, [[0, 2]])
     assert greedy["iteration_s"] == pytest.approx(8.8)
-    assert best["buckets"] == [[0, 0], [1, 2]]
+    assert (best["schedule"], best["buckets"], best["bucket_layers"]) == ("optimal", 2, [[0, 0], [1, 2]])
     assert best["iteration_s"] == best["comm_end_s"] == pytest.approx(8.0)
     assert best["exposed_s"] == pytest.approx(5.2)
     assert best["overlap"] == pytest.approx(1.8 / 7)
@@ -89,6 +94,53 @@ def test_plan_prints_a_table_of_all_policies_without_mpi(files):
     assert done.returncode == 0, done.stderr
     for word in ("wfbp", "single", "mgwfbp", "optimal", "bucket:25MiB", "iteration ms", "8000.000", "8800.000"):
         assert word in done.stdout
+
+
+def test_tables_are_as_wide_as_they_need(files):
+    plan = [MGWFBP, "plan", files / "w.json", "--network", files / "n.json"]
+    lines = run(*plan, COLUMNS="30").stdout.splitlines()
+    assert lines == run(*plan, COLUMNS="300").stdout.splitlines()
+    assert lines[2].split("  ")[0] == "schedule"
+    for head in ("iteration ms", "exposed ms", "speed-up"):
+        assert head in lines[2]
+    assert sum("bucket:25MiB" in line for line in lines) == 1
+
+
+def test_numbers_as_text():
+    assert [counted(number, "rank") for number in (0, 1, 2, 1000)] == ["0 ranks", "1 rank", "2 ranks", "1,000 ranks"]
+    assert [percent(share) for share in (-1e-16, 0.0, 0.1234, 1.5)] == ["0.0%", "0.0%", "12.3%", "150.0%"]
+
+
+def test_the_predicted_order_is_judged_by_the_pairs_that_it_tells_apart():
+    measured = {"a": (1.0, 1.3), "b": (1.2, 1.1), "c": (1.01, 1.0), "d": (2.0, 2.0)}
+    rows = [
+        {"schedule": name, "predicted_iteration_s": predicted, "measured_iteration_s": seconds}
+        for name, (predicted, seconds) in measured.items()
+    ]
+    assert agreement(rows) == {"pairs": 6, "pairs_judged": 5, "pairs_agree": 4}
+    assert said({**agreement(rows), "surprises": surprises(rows)}) == [
+        "b was faster than a, which was predicted to be faster",
+        "4 of 5 pairs predicted to differ by more than 2 % came in that order",
+        "1 pair of schedules predicted to be equal within 2 %: not judged",
+    ]
+    alike = [{**row, "predicted_iteration_s": 1.0} for row in rows]
+    assert said({**agreement(alike), "surprises": surprises(alike)}) == [
+        "6 pairs of schedules predicted to be equal within 2 %: not judged"
+    ]
+    assert said({**agreement(rows[:1]), "surprises": []}) == []
+
+
+def test_networks_of_several_node_counts_in_one_file_are_told_apart(files):
+    several = [{"ranks": ranks, "a_s": ranks, "b_s_per_byte": 1e-9} for ranks in (4, 8)]
+    (files / "nets.json").write_text(json.dumps({"networks": several}))
+    for ranks in (4, 8):
+        done = run(MGWFBP, "plan", "w.json", "--network", f"nets.json:{ranks}", "--json", cwd=files)
+        assert json.loads(done.stdout)["a_s"] == ranks
+    done = run(MGWFBP, "simulate", "w.json", "--network", "nets.json:8", "--json", cwd=files)
+    assert {row["ranks"] for row in json.loads(done.stdout)["rows"]} == {8}
+    played = ["--network", "nets.json:8", "--rounds", "1", "--schedule", "single"]
+    done = run(MGWFBP, "replay", "k80-googlenet", *played, cwd=files, seconds=90)
+    assert "nets.json:8, 1 rank, 1 round in turn" in done.stdout
 
 
 def test_a_terminal_without_our_signs_and_outputs_that_cannot_be_written(files):
@@ -212,13 +264,14 @@ def test_reproduce_writes_a_report_and_its_exit_code_tells(tmp_path):
     done = run(MGWFBP, "reproduce", "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     report = (tmp_path / "out" / "report.md").read_text()
-    assert "41 of 41 numbers that should match do" in report
+    assert "Numbers: 6 printed in the paper (2 of 2 checked match, 4 only shown" in report
     for plot in ("speedup.png", "iteration.png"):
         assert f"]({plot})" in report
         assert (tmp_path / "out" / plot).stat().st_size > 10_000
     # with one published figure changed, the same command must fail and say which
     broken = "import mgwfbp.simulate.reproduce as r; old = r.read_shipped\n"
-    broken += "def read(*a):\n    v = old(*a); v['googlenet_simulated_ms']['wfbp'][2] = 700.0; return v\n"
+    broken += "def read(*a):\n    v = old(*a); v.get('googlenet_simulated_ms', {'wfbp': [0] * 3})['wfbp'][2] = 700.0\n"
+    broken += "    return v\n"
     broken += "r.read_shipped = read\nfrom mgwfbp.cli.main import main; main()\n"
     done = run(sys.executable, "-c", broken, "reproduce", "--out", tmp_path / "broken")
     assert done.returncode == 1
@@ -250,7 +303,7 @@ def test_an_estimate_says_that_it_is_one(tmp_path):
 def test_options_have_environment_variables(files):
     environment = {"MGWFBP_NETWORK": "a=1,b=1", "MGWFBP_SCHEDULE": "single", "MGWFBP_JSON": "1"}
     done = run(MGWFBP, "plan", files / "w.json", **environment)
-    assert [row["name"] for row in json.loads(done.stdout)["schedules"]] == ["single"]
+    assert [row["schedule"] for row in json.loads(done.stdout)["rows"]] == ["single"]
 
 
 @pytest.mark.parametrize(
@@ -267,7 +320,14 @@ def test_options_have_environment_variables(files):
         (["plan", "w.json", "--network", "k80-10gb:4"], "did you mean 'k80-10gbe'"),
         (["plan", "n.json", "--network", "n.json"], '"layers" must be a list'),
         (["plan", "none.json", "--network", "n.json"], "cannot be read"),
-        (["plan", "w.json"], "Missing option '--network'"),
+        (["plan", "w.json"], "plan needs --network SPEC"),
+        (["plan", "k80-googlenet"], "only a run folder has its own"),
+        (["plan", ".", "--network", "a=1,b=1"], "workload file workload.json: cannot be read"),
+        (["plan", "w.json", "--network", "nets.json"], "needs its number of ranks"),
+        (["plan", "w.json", "--network", "nets.json:7"], "nets.json: measured for 4, 8 "),
+        (["plan", "w.json", "--network", "nets.json:x"], "needs its number of ranks"),
+        (["plan", "w.json", "--network", "n.json:8"], "leave :8 out"),
+        (["plan", "w.json", "--network", "none.json:8"], "network file none.json:8: cannot be read"),
         (["plan"], "Missing argument"),
         (["plan", "w.json", "--netwrok", "n.json"], "--network"),
         (["plam", "w.json"], "did you mean 'plan'"),
@@ -291,7 +351,9 @@ def test_options_have_environment_variables(files):
         (["profile", "lenet", "-o", "nowhere/w.json", "--iterations", "1", "--batch-size", "1"], "cannot be written"),
         (["profile", "lenet5", "-o", "x.json"], "did you mean 'lenet'"),
         (["bench", "allreduce", "--largest", "big"], "no size"),
-        (["bench", "allreduce", "--largest", "100000GiB"], "no memory for a message"),
+        (["bench", "allreduce"], "one rank sends nothing: start it with mpirun -n 2 mgwfbp bench allreduce"),
+        (["bench", "schedules", "lenet"], "one rank sends nothing: start it with mpirun -n 2 mgwfbp bench schedules"),
+        (["replay", "w.json"], "one rank sends nothing: start it with mpirun -n 2 mgwfbp replay"),
         (["bench", "allreduce", "-o", "."], "it is a folder"),
         (["train", "mlp", *SMALL, "--seed", str(2**64)], "--seed must be below 2^63"),
         (["train", "mlp", *SMALL, "--lr-policy", "inv:gamma=-1"], "needs numbers ≥ 0"),
@@ -323,6 +385,8 @@ def test_a_mistake_is_answered_in_one_line(files, arguments, says):
     (files / "bad.json").write_text("{")
     (files / "digits.json").write_text('{"batch_size": ' + "9" * 5000 + "}")
     (files / "negative.json").write_text(json.dumps({"a_s": -1, "b_s_per_byte": 1}))
+    several = [{"ranks": ranks, "a_s": ranks, "b_s_per_byte": 1e-9} for ranks in (4, 8)]
+    (files / "nets.json").write_text(json.dumps({"networks": several}))
     mistake(run(MGWFBP, *arguments, cwd=files), says)
 
 
@@ -357,10 +421,12 @@ def test_replay_prints_the_contract_and_writes_a_timeline(tmp_path):
     command = ["replay", "k80-googlenet", "--network", "k80-10gbe:64", "--rounds", "1", "--timeline", "t.json"]
     done = run(MPIRUN, "-n", 2, MGWFBP, *command, "--schedule", "optimal", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    (row,) = json.loads(done.stdout)["rows"]
-    assert (row["schedule"], row["buckets"]) == ("optimal", 5)
-    assert row["predicted_iteration_s"] == pytest.approx(0.368, rel=1e-3)
-    assert row["measured_iteration_s"] == pytest.approx(row["ratio"] * row["predicted_iteration_s"])
+    result = json.loads(done.stdout)
+    assert (result["workload"], result["network"]) == ("k80-googlenet", "k80-10gbe:64")
+    (row,) = result["rows"]
+    assert (row["schedule"], row["buckets"], len(row["bucket_layers"])) == ("optimal", 5, 5)
+    assert row["iteration_s"] == row["predicted_iteration_s"] == pytest.approx(0.368, rel=1e-3)
+    assert row["measured_iteration_s"] == pytest.approx(row["ratio"] * row["iteration_s"])
     assert 0.99 < row["ratio"] < 1.5  # how near is benchmarks' matter
     assert len(json.loads((tmp_path / "t.json").read_text())["traceEvents"]) > 4 * 64
     done = run(MPIRUN, "-n", 2, MGWFBP, "bench", "schedules", "lenet", "--batch-size", 2, "--rounds", 2, cwd=tmp_path)
@@ -368,6 +434,13 @@ def test_replay_prints_the_contract_and_writes_a_timeline(tmp_path):
     lines = done.stdout.splitlines()
     names = ["wfbp", "single", "mgwfbp", "optimal", "pipelined", "sharded", "bucket:25MiB", "dear:25MB"]
     assert [line.split()[0] for line in lines[1:10]] == ["schedule", *names]
+    judged = [int(n) for line in lines[10:] for n in re.findall(r"^(?:\d+ of )?(\d+) pairs? ", line)]
+    assert sum(judged) == 8 * 7 / 2
+    done = run(
+        MPIRUN, "-n", 2, MGWFBP, "bench", "allreduce", "--largest", "4kB", "--json", "-o", "n.json", cwd=tmp_path
+    )
+    assert json.loads(done.stdout) == json.loads((tmp_path / "n.json").read_text())
+    assert done.stderr == "written to n.json\n"
 
 
 @needs_mpirun
@@ -395,11 +468,15 @@ def test_mpirun_train_profile_bench_and_plan(tmp_path):
         "equal on all 2 ranks",
     ):
         assert word in done.stdout
-    for folder in (".", "run"):
-        names = ("w.json", "n.json") if folder == "." else ("workload.json", "network.json")
-        work, network = (str(tmp_path / folder / name) for name in names)
-        done = run(MGWFBP, "plan", work, "--network", network, "--json")
-        assert {row["name"] for row in json.loads(done.stdout)["schedules"]} >= {"wfbp", "optimal"}
+    files = ["run/workload.json", "--network", "run/network.json"]
+    plans = [["w.json", "--network", "n.json"], files, ["run"], ["run/workload.json", "--network", "run/"]]
+    rows = []
+    for words in plans:
+        done = run(MGWFBP, "plan", *words, "--json", cwd=tmp_path)
+        rows.append(json.loads(done.stdout)["rows"])
+        assert {row["schedule"] for row in rows[-1]} >= {"wfbp", "optimal"}
+    assert rows[1] == rows[2] == rows[3]  # a run folder stands for what lies in it
+    assert "MPICH Version:  " not in (tmp_path / "n.json").read_text()
 
 
 @needs_mpirun
@@ -410,6 +487,7 @@ def test_mpirun_train_profile_bench_and_plan(tmp_path):
         (["train", "lenet", *SMALL, "--global-batch-size", "1"], "a global batch of 1 is too small for 2 ranks"),
         (["train", "lenet", *SMALL, "--batch-size", "0"], "--batch-size must be 1 or more"),
         (["train", "lenet", *SMALL, "--lr", "1e30", "--log-every", "2"], "training has diverged"),
+        (["bench", "allreduce", "--largest", "100000GiB"], "no memory for a message"),
         (["plam"], "did you mean 'plan'"),
     ],
 )

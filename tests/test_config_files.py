@@ -33,7 +33,7 @@ def test_a_file_sets_options_and_the_command_line_and_environment_come_first(tmp
         ("epochs = [1]", "config file c.toml: epochs must be one value"),
         ("epochs = ", "config file c.toml: not TOML (Invalid value (at end of document))"),
         ("config = 'd.toml'", "unknown option in config file c.toml: 'config'"),
-        ("", "Missing argument 'MODEL'"),
+        ("", "name a model (mgwfbp train lenet)"),
         (None, "config file c.toml: cannot be read (No such file or directory)"),
         (b"\xff\xfe", "config file c.toml: not a text file"),
     ],

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mgwfbp.data import Share, augment, load, shares, slice_of_rank
+from mgwfbp.data import Dataset, Share, augment, load, shares, slice_of_rank
 from mgwfbp.errors import UserError
 
 
@@ -123,9 +123,14 @@ def test_damaged_files_are_named(mnist_folder, tmp_path_factory):
         with pytest.raises(UserError, match=says):
             load("mnist", str(folder))
     path.write_bytes(whole)
-    (folder / "train-labels-idx1-ubyte.gz").write_bytes(b"not gzip")
-    with pytest.raises(UserError, match="cannot be read"):
-        load("mnist", str(folder))
+    for content, says in [
+        (b"\x1f\x8bnot gzip", "cannot be read"),
+        (b"plain", "is not an IDX file"),
+        (b"\n<!DOCTYPE html><html>", "it is a web page"),
+    ]:
+        (folder / "train-labels-idx1-ubyte.gz").write_bytes(content)
+        with pytest.raises(UserError, match=says):
+            load("mnist", str(folder))
     (folder / "train-labels-idx1-ubyte.gz").unlink()
     with pytest.raises(UserError, match="has no train-labels-idx1-ubyte"):
         load("mnist", str(folder))
@@ -133,6 +138,26 @@ def test_damaged_files_are_named(mnist_folder, tmp_path_factory):
     (base / "data_batch_1.bin").write_bytes(b"x" * 100)
     with pytest.raises(UserError, match="no multiple of 3073"):
         load("cifar10", str(base))
+
+
+def test_idx_files_under_the_names_that_they_are_met_with(mnist_folder):
+    folder, images, labels = mnist_folder
+    (folder / "t10k-images-idx3-ubyte").rename(folder / "t10k-images.idx3-ubyte")
+    packed = folder / "t10k-labels-idx1-ubyte.gz"
+    packed.write_bytes(gzip.decompress(packed.read_bytes()))  # a browser has unzipped it
+    data = load("mnist", str(folder))
+    assert np.array_equal(data.val_images[..., 0], images)
+    assert np.array_equal(data.val_labels, labels)
+
+
+def test_classes_have_their_names_or_numbers(tmp_path):
+    assert load("synthetic:4x4x1x3").inputs.class_names == ("0", "1", "2")
+    images, labels = np.zeros((10, 4, 4, 1), np.uint8), np.arange(10) % 2
+    np.savez(tmp_path / "pets.npz", images=images, labels=labels, class_names=["cat", "dog", "cow"])
+    data = load("arrays:pets.npz", str(tmp_path))
+    assert (data.classes, data.inputs.class_names) == (3, ("cat", "dog", "cow"))
+    with pytest.raises(UserError, match="1 names of classes, but 2 classes"):
+        Dataset.from_arrays("few", images, labels, classes=2, class_names=["cat"])
 
 
 def test_images_of_two_sizes_are_refused(mnist_folder):

@@ -22,7 +22,7 @@ PAGES = sorted([ROOT / "README.md", ROOT / "jobs" / "README.md", *(ROOT / "docs"
 def test_the_counter_example_table():
     page = (ROOT / "docs/optimal-schedule.md").read_text()
     work, cost = workload([1, 0.9, 0.9], [5, 0, 0]), AffineCost(1, 1)
-    for place, (layer, ready) in enumerate(zip(work.layers, work.ready_s(), strict=True), start=1):
+    for place, (layer, ready) in enumerate(zip(work.layers, work.ready_s(), strict=True), start=0):
         assert f"| {place} | {layer.backward_s:.1f} | {ready:.1f} | {layer.nbytes} |" in page
     for name in ("wfbp", "single", "mgwfbp", "optimal"):
         result = predict(work, make_schedule(name, work, cost), cost)
@@ -54,7 +54,7 @@ def test_the_table_of_the_next_forward():
         assert row(title, times) in page
     assert row("bound", [lower_bound_s(work, cluster.cost(n)) for n in nodes]) in page
     best = make_schedule("pipelined", work, cluster.cost(64))
-    sent = " ".join(f"({bucket.first}, {bucket.last + 1})" for bucket in best.buckets)
+    sent = " ".join(f"[{bucket.first}, {bucket.last}]" for bucket in best.buckets)
     assert sent in " ".join(page.split())
 
 

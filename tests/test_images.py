@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 
-from mgwfbp.data import Share, load
+from mgwfbp.data import Inputs, Share, inputs_from_dict, load
 from mgwfbp.errors import UserError
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow, which decodes images, is not installed")
@@ -152,3 +154,74 @@ def test_a_grey_image_of_16_bits_keeps_its_greys(tmp_path):
     deep, plain = (data.val_batch(slice(i, i + 1))[0][0].astype(int) for i in (0, 1))
     assert np.abs(deep - plain).max() <= 2
     assert plain.std() > 40
+
+
+def test_an_image_is_upright_where_its_camera_was_not(tmp_path):
+    from PIL import Image
+
+    upright = gradient(90, 120)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned to the right to be seen
+    folder = tmp_path / "train" / "a"
+    folder.mkdir(parents=True)
+    Image.fromarray(upright).save(folder / "0.jpg", quality=95)
+    Image.fromarray(np.rot90(upright).copy()).save(folder / "1.jpg", quality=95, exif=exif)
+    images, _ = load("images:28", str(tmp_path)).val_batch(slice(0, 2))
+    assert np.abs(images[0].astype(int) - images[1]).max() < 8
+
+
+@pytest.mark.parametrize("mode", ["P", "L", "CMYK", "RGBA"])
+def test_pictures_of_any_mode_become_rgb(tmp_path, mode):
+    from PIL import Image
+
+    folder = tmp_path / "train" / "a"
+    folder.mkdir(parents=True)
+    grey = np.repeat(np.arange(0, 240, 5, dtype=np.uint8)[:, None, None], 3, axis=2).repeat(48, axis=1)
+    picture = Image.fromarray(grey).quantize(64) if mode == "P" else Image.fromarray(grey).convert(mode)
+    picture.save(folder / ("0.jpg" if mode == "CMYK" else "0.png"), **({"quality": 95} if mode == "CMYK" else {}))
+    Image.fromarray(grey).save(folder / "1.png")
+    images, _ = load("images:28", str(tmp_path)).val_batch(slice(0, 2))
+    assert np.abs(images[0].astype(int) - images[1]).max() <= 8
+
+
+def test_without_a_val_folder_the_data_says_that_it_validates_on_training_images(folder):
+    assert open_folder(folder).validates == "validation"
+    shutil.rmtree(folder / "val")
+    assert open_folder(folder).validates == "training"
+
+
+def test_a_file_becomes_what_the_net_was_trained_to_see(folder, tmp_path):
+    from PIL import Image
+
+    data = open_folder(folder)
+    (from_file,) = data.inputs.read(folder / "val" / "a" / "0.jpg")
+    assert np.array_equal(from_file, data.val_batch(slice(0, 1))[0][0])
+    grey = Inputs((8, 6, 1), np.zeros(1), np.ones(1), ("a", "b"), border=(1, 1))
+    pixels = np.arange(24, dtype=np.uint8).reshape(6, 4) * 10
+    Image.fromarray(pixels).save(tmp_path / "x.png")
+    np.save(tmp_path / "x.npy", pixels)
+    for name in ("x.png", "x.npy"):
+        found = grey.read(tmp_path / name)
+        assert found.shape == (1, 8, 6, 1)
+        assert np.array_equal(found[0, 1:-1, 1:-1, 0], pixels)
+        assert found.sum() == pixels.sum()
+    assert grey.check(np.zeros((5, 8, 6), np.uint8)).shape == (5, 8, 6, 1)
+    assert inputs_from_dict(grey.to_dict(), "here").to_dict() == grey.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("x.png", b"no image", "cannot be decoded .it is no image."),
+        ("x.npy", b"no array", "it is no .npy file"),
+        ("y.npy", np.zeros((8, 6, 1)), "must be uint8, 0 to 255, found float64"),
+        ("z.npy", np.zeros((9, 6, 1), np.uint8), r"the net sees images of \(8, 6, 1\), found \(9, 6, 1\)"),
+    ],
+)
+def test_files_that_cannot_become_an_input(tmp_path, name, content, says):
+    path = tmp_path / name
+    path.write_bytes(content) if isinstance(content, bytes) else np.save(path, content)
+    with pytest.raises(UserError, match=says):
+        Inputs((8, 6, 1), np.zeros(1), np.ones(1), ("a",)).read(path)
+    with pytest.raises(UserError, match="no such|No such"):
+        Inputs((8, 6, 1), np.zeros(1), np.ones(1), ("a",)).read(tmp_path / "none.png")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -27,7 +28,7 @@ from mgwfbp.schedule import (
     workload_to_dict,
 )
 from mgwfbp.schedule.bound import lower_bound_s
-from mgwfbp.schedule.cost import halves
+from mgwfbp.schedule.cost import halves, message_times
 from mgwfbp.simulate.specs import cost_from_spec, workload_from_spec
 from tests.test_schedule import affine_costs, table_costs
 
@@ -218,3 +219,91 @@ def test_consecutive_messages_never_overlap_on_the_channel():
         messages = predict(work, make_schedule(name, work, cost), cost).messages
         assert all(after.start_s >= before.end_s for before, after in pairwise(messages))
         assert all(message.start_s >= message.ready_s for message in messages)
+
+
+# The example that docs/next-forward.md works out by hand: (backward, forward, size) of each layer, and the network.
+EXAMPLE = ((1, 1, 1), (1, 2, 2), (1, 2, 1), (1, 1, 1))
+COST = AffineCost(2.0, 1.0)
+PAGE = (Path(__file__).resolve().parents[1] / "docs" / "next-forward.md").read_text("utf-8")
+
+
+def example():
+    layers = [LayerProfile(f"l{i}", size, size, float(b), float(f)) for i, (b, f, size) in enumerate(EXAMPLE)]
+    return Workload("example", 1, 6.0, tuple(layers))
+
+
+def run_of(first, last):
+    return f"{first}" if first == last else f"{first}…{last}"
+
+
+def drawn(name, spans):
+    """A row of a picture: what lies where, four letters to a unit of time."""
+    letters = [" "] * (1 + int(4 * max(end for _, end, _ in spans)))
+    for start, end, label in spans:
+        letters[int(4 * start) : int(4 * start) + 1 + len(label)] = f"|{label}"
+        letters[int(4 * end)] = "|"
+    return f"    {name:<9}" + "".join(letters)
+
+
+@pytest.mark.parametrize(("name", "takes"), [("optimal", "16"), ("pipelined", "15"), ("sharded", "14.5")])
+def test_the_pictures_are_what_is_predicted(name, takes):
+    work = example()
+    result = predict(work, make_schedule(name, work, COST), COST)
+    assert f"`{name}` takes {takes}" in PAGE
+    assert result.iteration_s == float(takes)
+    ends = [0.0, *work.ready_s()]
+    compute = [(start, end, f"b{i}") for i, (start, end) in enumerate(pairwise(ends))]
+    compute += [(*result.forward[i], f"f{i}") for i in reversed(range(len(EXAMPLE)))]
+    kinds = {"all-reduce": "", "reduce-scatter": "rs ", "all-gather": "ag "}
+    channel = [(m.start_s, m.end_s, kinds[m.kind] + run_of(m.bucket.first, m.bucket.last)) for m in result.messages]
+    scale = "    time     " + "".join(f"{t:<4}" for t in range(1 + int(result.iteration_s))).rstrip()
+    assert "\n".join([scale, drawn("compute", compute), drawn("channel", channel), ""]) in PAGE
+
+
+def test_the_numbers_of_the_pipelined_example():
+    work = example()
+    r, q, takes = work.ready_s(), work.forward_left_s(), message_times(COST, work.prefix_nbytes())
+    for i, ((b, f, size), ready, left) in enumerate(zip(EXAMPLE, r, q, strict=True)):
+        assert f"| {i} | {b} | {f} | {size} | {ready:g} | {left:g} |" in PAGE
+    bounds = [r[i] + COST(work.nbytes - work.prefix_nbytes()[i]) + q[i] for i in range(4)]
+    assert lower_bound_s(work, COST) == max(bounds) == bounds[3]
+    assert f"The bound of any schedule is {bounds[3]:g} (layer 3: {r[3]:g} + 2 + 1 + {q[3]:g})" in PAGE
+
+    def end(first, last, gates, start):
+        """E(first, last | gates, start), over every way to cut."""
+        if first == last:
+            return start
+        return min(max(end(first, i, gates, start), gates[last - 1]) + takes[i, last] for i in range(first, last))
+
+    schedule = make_schedule("pipelined", work, COST)
+    assert schedule.buckets == (Bucket(0, 0), Bucket(2, 3), Bucket(1, 1))
+    f, h = end(0, 1, r, 0.0), end(1, 2, q, 0.0)
+    t = end(2, 4, r, f)
+    for name, symbols, value in (("f", "0, 1 | r, 0", f), ("t", f"2, 4 | r, {f:g}", t), ("h", "1, 2 | q, 0", h)):
+        assert f"- {name} = E({symbols}) = {value:g}:" in PAGE
+    assert f"- P = max(4 + 6, {t:g} + max({h:g}, {q[3]:g})) = {max(10, t + max(h, q[3])):g}." in PAGE
+    alone = end(0, 4, r, 0.0)
+    assert f"f = t = {alone:g}, h = 0, P = {alone:g} + {q[3]:g} = {alone + q[3]:g}." in PAGE
+
+
+def test_the_pairs_of_the_sharded_example():
+    work = example()
+    r, q, sizes = work.ready_s(), work.forward_left_s(), work.prefix_nbytes()
+    half, _ = halves(COST)
+    kept = {0: [(0.0, 0.0, ())]}
+    for j in range(1, 5):
+        made = []
+        for i in range(j):
+            price = half(sizes[j] - sizes[i])
+            made += [(max(f, r[j - 1]) + price, max(g, q[j - 1]) + price, (*cuts, i)) for f, g, cuts in kept[i]]
+        kept[j] = []
+        for f, g, cuts in sorted(made):
+            least = all(g < other for _, other, _ in kept[j])
+            if least:
+                kept[j].append((f, g, cuts))
+            buckets = ", ".join(run_of(first, end - 1) for first, end in pairwise([*cuts, j]))
+            word = ("kept: R + G = 14.5" if j == 4 else "kept") if least else "undercut"
+            assert f"| {j} | {buckets} | {f:g} | {g:g} | {word} |" in PAGE
+    assert [len(kept[j]) for j in range(1, 5)] == [1, 1, 2, 1]
+    assert sum(kept[4][0][:2]) == 14.5 == predict(work, make_schedule("sharded", work, COST), COST).iteration_s
+    assert make_schedule("sharded", work, COST).buckets == (Bucket(0, 1), Bucket(2, 3))

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import random
+from functools import partial
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mgwfbp.comm.transports.registry import TRANSPORTS, transport
+from mgwfbp.data.data import DATASETS, dataset
 from mgwfbp.errors import UserError
 from mgwfbp.fields import bytes_from_text
+from mgwfbp.models import MODELS, model
+from mgwfbp.optim import OPTIMIZERS, optimizer
 from mgwfbp.schedule import (
     POLICIES,
     AffineCost,
@@ -18,6 +24,8 @@ from mgwfbp.schedule import (
     Schedule,
     TableCost,
     Workload,
+    compared,
+    lower_bound_s,
     make_schedule,
     policy,
     predict,
@@ -25,6 +33,7 @@ from mgwfbp.schedule import (
 )
 from mgwfbp.schedule.cost import Cost
 from mgwfbp.schedule.optimal import _affine, _any_cost
+from mgwfbp.simulate.specs import cost_from_spec, workload_from_spec
 
 
 def workload(times, sizes, forward_s=0.0):
@@ -185,6 +194,23 @@ def test_mgwfbp_is_the_papers_algorithm_as_printed(work, cost):
     assert make_schedule("mgwfbp", work, cost).buckets == schedule_from_cuts("", cuts, layers).buckets
 
 
+def test_the_two_bounds_on_the_page_of_the_optimal_schedule():
+    page = (Path(__file__).resolve().parents[1] / "docs" / "optimal-schedule.md").read_text("utf-8")
+    work, cost = workload_from_spec("k80-googlenet"), cost_from_spec("k80-10gbe:64")
+    ready, sizes = work.ready_s(), work.prefix_nbytes()
+    ends = [ready[layer] + cost(sizes[-1] - sizes[layer]) for layer in range(len(ready))]
+    backward_only, any_schedule = work.forward_s + max(ready[-1], *ends), lower_bound_s(work, cost)
+    assert f"the **bound of any schedule**, {any_schedule * 1e3:.1f} ms" in page
+    assert f"the **backward-only bound**, {backward_only * 1e3:.1f} ms" in page
+    for name in compared():
+        schedule = make_schedule(name, work, cost)
+        seconds = predict(work, schedule, cost).iteration_s
+        above = "" if schedule.runs_into_forward else f" {seconds / backward_only - 1:.1%}"
+        figures = f"{len(schedule.buckets)} | {seconds * 1e3:.1f} | {seconds / any_schedule - 1 + 1e-9:.1%}"
+        assert f"| 64 | {name} | {figures} |{above} |" in page
+        assert schedule.runs_into_forward or seconds >= backward_only
+
+
 def test_fixed_size_closes_a_bucket_when_it_is_full():
     work = workload([1] * 5, [3, 3, 3, 10, 1])
     schedule = make_schedule("bucket:6B", work, AffineCost(1, 1))
@@ -227,6 +253,46 @@ def test_a_users_policy_is_one_decorated_function():
         assert schedule.buckets == (Bucket(0, 1), Bucket(2, 3))
     finally:
         del POLICIES["halves"]
+
+
+REGISTRIES = [  # each with a name of its own that is not in its dict, if it has one
+    (policy, POLICIES, "optimal", "dear"),
+    (model, MODELS, "lenet", None),
+    (dataset, DATASETS, "mnist5k", None),
+    (optimizer, OPTIMIZERS, "sgd", None),
+    (transport, TRANSPORTS, "host", "auto"),
+]
+
+
+def made_again():
+    """What a notebook's cell makes when it is run: another object each time, under the same name."""
+
+    def mine(*arguments):
+        return arguments
+
+    return mine
+
+
+@pytest.mark.parametrize(("decorator", "registry", "name", "reserved"), REGISTRIES)
+def test_a_name_that_is_taken_is_not_replaced_in_silence(decorator, registry, name, reserved):
+    before, kind = dict(registry), decorator.__name__
+    for each, owner in ((name, " by mgwfbp.*"), (reserved, "")):
+        if each is not None:
+            with pytest.raises(UserError, match=rf'^@{kind}\("{each}"\): that name is taken{owner}; .*"my-{each}"'):
+                decorator(each)(made_again())
+    assert registry == before
+    try:
+        decorator("mine")(made_again())
+        first = registry["mine"]
+        decorator("mine")(made_again())
+        assert registry["mine"] != first
+        with pytest.raises(UserError, match=r"is taken by tests.test_schedule.made_again.<locals>.mine"):
+            decorator("mine")(lambda *arguments: None)
+        with pytest.raises(UserError, match="is taken"):
+            decorator("mine")(partial(made_again()))
+    finally:
+        del registry["mine"]
+    assert registry == before
 
 
 @pytest.mark.parametrize("asked", ["lazy", "best"])  # `best` tries all

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import heapq
 import random
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from benchmarks.estimated_workloads import SHIPPED, shipped_workload
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mgwfbp.cli.reproduce import command as reproduce_command
+from mgwfbp.cli.simulate import command as simulate_command
 from mgwfbp.errors import UserError
 from mgwfbp.schedule import POLICIES, AffineCost, LayerProfile, TableCost, Workload, make_schedule, predict
 from mgwfbp.schedule.bound import lower_bound_s
@@ -19,14 +23,14 @@ from mgwfbp.simulate import plots
 from mgwfbp.simulate.figures import read_shipped, shipped
 from mgwfbp.simulate.gains import gain_map, parse_sweep
 from mgwfbp.simulate.jitter import Jitter, jittered
-from mgwfbp.simulate.reproduce import Report, googlenet_sweep, reproduce
+from mgwfbp.simulate.reproduce import googlenet_sweep, measured_speedups
 from mgwfbp.simulate.specs import cluster_from_spec, cost_from_spec, scaled, workload_from_spec
-from mgwfbp.simulate.sweep import node_counts, sweep
+from mgwfbp.simulate.sweep import node_counts, plotted_counts, sweep
 
 from .test_schedule import affine_costs, best_by_search, long_workloads, table_costs, workload
 
 RING = "ring:alpha=45.25us,beta=0.9934107462565104ns,gamma=2.5ns"
-GOOGLENET_MS = {  # nodes -> wfbp, single, mgwfbp, optimal
+GOOGLENET_MS = {  # nodes -> wfbp, single, mgwfbp, optimal as in figures/googlenet.independent.json
     4: (308.4, 488.4, 308.4, 308.4),
     8: (353.8, 518.7, 317.8, 317.7),
     64: (704.4, 550.1, 407.8, 368.0),
@@ -34,7 +38,7 @@ GOOGLENET_MS = {  # nodes -> wfbp, single, mgwfbp, optimal
 
 
 @pytest.mark.parametrize("network", ["k80-10gbe", RING])
-def test_the_papers_simulation_of_googlenet(network):
+def test_googlenet_by_the_authors_formulas(network):
     rows = sweep(workload_from_spec("k80-googlenet"), cluster_from_spec(network), list(GOOGLENET_MS), ())
     found = {(row.nodes, row.schedule): row for row in rows}
     for nodes, times in GOOGLENET_MS.items():
@@ -135,14 +139,16 @@ def test_node_counts_come_from_the_option_or_the_network():
     assert node_counts("7", cluster_from_spec("a=1us,b=1ns")) == [7]
     for text, spec, says in [
         (None, "k80-10gbe", "say which, --nodes"),
+        (None, "a=1us,b=1ns", "any number of ranks"),
         ("4", "k80-10gbe:64", "names 64 nodes already"),
+        ("4", "v100-10gbe:16", "names 16 GPUs already"),
         ("4,,8", "k80-10gbe", "whole numbers"),
         ("0", "k80-10gbe", "whole numbers"),
         ("-4", "k80-10gbe", "whole numbers"),
     ]:
         with pytest.raises(UserError, match=says):
             node_counts(text, cluster_from_spec(spec))
-    with pytest.raises(UserError, match="measured for 2, 4, 8, 16 nodes only"):
+    with pytest.raises(UserError, match="measured for 2, 4, 8, 16 GPUs only"):
         sweep(workload_from_spec("k80-googlenet"), cluster_from_spec("v100-10gbe"), [32])
 
 
@@ -248,7 +254,7 @@ def test_shipped_estimates_are_those_of_the_estimator(device, model, batch_size)
 
 
 def test_every_shipped_file_names_its_source():
-    for kind in ("workload", "network", "paper"):
+    for kind in ("workload", "network", "paper", "independent"):
         assert shipped(kind)
         for name in shipped(kind):
             assert len(read_shipped(kind, name)["source"]) > 20
@@ -258,16 +264,71 @@ def test_every_shipped_file_names_its_source():
         workload_from_spec("k80-google")
 
 
-def test_reproduce_matches_where_it_should_and_notices_where_it_does_not():
-    reports = reproduce()
-    assert [failure for report in reports for failure in report.failures()] == []
-    assert sum(report.tolerance is not None for report in reports) == 4
-    broken = Report("t", "x", ("net",), "ms", 0.001)
-    broken.add(("a",), 100.0, 100.05)
-    broken.add(("b",), 100.0, 100.2)
-    broken.add(("c",), None, 5.0)
-    assert broken.failures() == ["t: b: 100.2 ms, 100.0 expected"]
-    assert "| b | 100.0 | 100.2 | +0.2% |\n| c |  | 5.0 |  |" in broken.markdown()
+def test_a_plot_has_five_node_counts():
+    for spec, asked, expected in [
+        ("k80-10gbe", [8, 64], [1, 2, 4, 8, 16, 32, 64]),
+        ("k80-10gbe:64", [64], [1, 2, 4, 8, 16, 32, 64]),
+        ("k80-10gbe", [6], [1, 2, 4, 6, 8]),
+        ("k80-10gbe", [1], [1, 2, 4, 8, 16]),
+        ("k80-10gbe", [96, 3, 5, 7, 9], [3, 5, 7, 9, 96]),
+        ("a=1ms,b=1ns", [12, 12], [1, 2, 4, 8, 12]),
+        ("v100-10gbe", [2, 4, 8, 16], [1, 2, 4, 8, 16]),
+        ("v100-10gbe:16", [16], [1, 2, 4, 8, 16]),
+        ("v100-10gbe", [2], [1, 2, 4, 8, 16]),
+        ("k80-10gbe-osu", [8], [1, 2, 4, 8]),
+    ]:
+        assert plotted_counts(asked, cluster_from_spec(spec)) == expected, (spec, asked)
+
+
+def plotted(monkeypatch, *arguments):
+    """What simulate printed, and the axes that it would have saved."""
+    axes = []
+    monkeypatch.setattr(plots, "save", lambda figure, path: axes.append(figure.axes[0]))
+    done = CliRunner().invoke(simulate_command, ["k80-googlenet", *arguments], catch_exceptions=False)
+    return done, axes
+
+
+def test_simulate_plots_more_node_counts_than_its_table_has(monkeypatch):
+    pytest.importorskip("matplotlib")
+    two = ("--schedule", "wfbp", "--schedule", "optimal", "--plot", "x.png")
+    done, (axes,) = plotted(monkeypatch, "--network", "k80-10gbe", "--nodes", "64,8", *two)
+    assert [line.split()[0] for line in done.stdout.splitlines() if "wfbp" in line] == ["64", "8"]
+    assert done.stderr == ""
+    optimal = next(line for line in axes.lines if line.get_label() == "optimal")
+    assert list(optimal.get_xdata()) == [1, 2, 4, 8, 16, 32, 64]
+    assert optimal.get_ydata()[0] == pytest.approx(1.0)
+    assert optimal.get_ydata()[-1] == pytest.approx(53.57, abs=0.01)
+    measured = {tuple(place) for marks in axes.collections for place in marks.get_offsets()}
+    assert {(n, speedup) for name, n, speedup in measured_speedups() if name == "wfbp"} <= measured
+    labels = [label.get_text() for label in axes.get_xticklabels()]
+    assert labels == ["", "2", "4", "8", "16", "32", "64"]  # "1" would touch "2"
+
+    done, (axes, _) = plotted(monkeypatch, "--network", "v100-10gbe", *two, "--gantt", "y.png")
+    assert (axes.get_xlabel(), axes.get_ylabel()[:22]) == ("GPUs", "speed-up over one GPU ")
+    assert "from 8 on messages cross" in axes.figure.get_supxlabel()
+    assert len(axes.collections) == 0  # what was measured on the K80 cluster is no mark for V100s
+
+    done, _ = plotted(monkeypatch, "--network", "k80-10gbe-osu", *two)
+    assert done.stderr == "plot x.png: 4 counts, not 5: k80-10gbe-osu is known for 2, 4, 8 only\n"
+
+
+def test_without_matplotlib_the_table_is_printed_first(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    network = ["k80-googlenet", "--network", "k80-10gbe:8"]
+    grid = ["k80-googlenet", "--sweep", "a=1us:1ms:2,b=1ns:2ns:2"]
+    for command, arguments, says in [
+        (simulate_command, [*network, "--plot", "x.png"], "317.8"),
+        (simulate_command, [*network, "--gantt", "x.png"], "317.8"),
+        (simulate_command, [*network, "--plot", "x.png", "--json"], '"speedup"'),
+        (simulate_command, [*grid, "--plot", "x.png"], "over wfbp"),
+        (reproduce_command, ["--out", str(tmp_path)], "report.md: 6 printed in the paper"),
+    ]:
+        done = CliRunner().invoke(command, arguments)
+        assert isinstance(done.exception, UserError)
+        assert "pip install matplotlib" in str(done.exception)
+        assert "pip install '.[plot]'" in str(done.exception)
+        assert says in done.output
+    assert (tmp_path / "report.md").exists()
 
 
 def test_plots_are_written_and_bad_names_refused(tmp_path):

@@ -11,7 +11,9 @@ import pytest
 from mgwfbp.net import Arena, LayerSpec
 from mgwfbp.runs.timeline import COMMUNICATION, COMPUTE, Span, chrome_trace, planned_spans
 from mgwfbp.schedule import (
+    ALL_REDUCE,
     PIPELINED,
+    SHARDED,
     AffineCost,
     IterationTimes,
     LayerProfile,
@@ -55,7 +57,7 @@ def test_the_last_layer_takes_what_backward_does_after_it():
     assert work.layers[1].backward_s == pytest.approx(47e-9)
 
 
-def test_a_plan_longer_than_the_iteration_is_cut_where_the_next_begins():
+def test_a_plan_longer_than_the_iteration_is_drawn_whole():
     work = Workload("w", 1, 1e-6, (LayerProfile("a", 1, 100, 1e-6), LayerProfile("b", 1, 100, 1e-6)))
     prediction = predict(work, schedule_from_cuts("x", [0, 1], 2), AffineCost(2e-6, 0))
     spans = planned_spans(work, prediction, 10_000, 14_000)
@@ -65,11 +67,15 @@ def test_a_plan_longer_than_the_iteration_is_cut_where_the_next_begins():
         ("backward a", 11_000, 12_000),
         ("backward b", 12_000, 13_000),
         ("bucket 0", 12_000, 14_000),
+        ("bucket 1", 14_000, 16_000),
     ]
-    assert spans[0].details["planned_s"] == pytest.approx(0.5e-6)
+    assert spans[0].details == pytest.approx(
+        {"planned_s": 0.5e-6, "planned_iteration_s": 6e-6, "measured_iteration_s": 4e-6}
+    )
+    assert spans[1].details == pytest.approx({"planned_s": 0.5e-6})
 
 
-def test_a_plan_that_runs_into_forward_shows_the_end_of_the_messages_before():
+def test_a_plan_that_runs_into_forward_shows_its_own_messages_to_their_end():
     layers = (LayerProfile("a", 1, 100, 1e-6, 1e-6), LayerProfile("b", 1, 100, 1e-6, 1e-6))
     work = Workload("w", 1, 2e-6, layers)
     prediction = predict(work, schedule_from_cuts("x", [0, 1], 2, PIPELINED), AffineCost(1.5e-6, 0))
@@ -81,9 +87,8 @@ def test_a_plan_that_runs_into_forward_shows_the_end_of_the_messages_before():
         ("forward a", 13_000, 14_000),
         ("backward a", 14_000, 15_000),
         ("backward b", 15_000, 16_000),
-        ("bucket 0", 10_000, 10_500),
-        ("bucket 1", 10_500, 12_000),
-        ("bucket 0", 15_000, 16_000),
+        ("bucket 0", 15_000, 16_500),
+        ("bucket 1", 16_500, 18_000),
     ]
     from_backward = planned_spans(work, prediction, 10_000, 16_000, from_backward=True)
     assert [(span.name, span.start_ns, span.end_ns) for span in from_backward][:3] == [
@@ -91,6 +96,29 @@ def test_a_plan_that_runs_into_forward_shows_the_end_of_the_messages_before():
         ("forward a", 15_000, 16_000),
         ("backward a", 10_000, 11_000),
     ]
+
+
+@pytest.mark.parametrize("mode", [ALL_REDUCE, PIPELINED, SHARDED])
+@pytest.mark.parametrize(("measured_ns", "pairs"), [(60_000, 1), (5_000, 2), (2_000, 4)])
+def test_every_planned_iteration_has_every_bucket_and_no_row_overlaps(mode, measured_ns, pairs):
+    """Planned 6 or 7 µs each, measured longer, shorter, and much shorter."""
+    layers = tuple(LayerProfile(f"l{i}", 1, 100, 1e-6, 0.5e-6) for i in range(3))
+    work = Workload("w", 1, 1.5e-6, layers)
+    prediction = predict(work, schedule_from_cuts("x", [0, 1, 2], 3, mode), AffineCost(1.5e-6, 0))
+    spans = []
+    for start in range(10_000, 10_000 + 20 * measured_ns, measured_ns):
+        spans += planned_spans(work, prediction, start, start + measured_ns)
+    events = chrome_trace([spans], [0])["traceEvents"]
+    rows = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    found = [event for event in events if event["ph"] == "X"]
+    for name in {"bucket 0", "bucket 1", "bucket 2", *(["gather 0", "gather 2"] if mode == SHARDED else [])}:
+        assert [event["name"] for event in found].count(name) == 20, name
+    used = len({event["tid"] for event in found if event["name"] == "bucket 0"})
+    assert used == 1 if pairs == 1 else used >= pairs
+    for tid in {event["tid"] for event in found}:
+        assert rows[tid].startswith("planned co")
+        ends = sorted((event["ts"], event["ts"] + event["dur"]) for event in found if event["tid"] == tid)
+        assert all(end <= start for (_, end), (start, _) in pairwise(ends))
 
 
 def test_forward_times_leave_out_the_waits():

@@ -9,7 +9,16 @@ import pytest
 
 from mgwfbp.errors import UserError, unknown_name
 from mgwfbp.files import read_json, write_json
-from mgwfbp.schedule import LayerProfile, Workload, workload_from_dict, workload_to_dict
+from mgwfbp.schedule import (
+    AffineCost,
+    LayerProfile,
+    Network,
+    Workload,
+    network_of,
+    workload_from_dict,
+    workload_to_dict,
+)
+from mgwfbp.simulate.specs import cluster_from_spec, cost_from_spec, workload_from_spec
 
 WORK = Workload("net", 32, 0.5, (LayerProfile("fc", 10, 256, 0.25), LayerProfile("conv", 5, 256, 0.5)), "by hand")
 
@@ -17,6 +26,43 @@ WORK = Workload("net", 32, 0.5, (LayerProfile("fc", 10, 256, 0.25), LayerProfile
 def test_a_workload_survives_its_file(tmp_path):
     write_json(tmp_path / "w.json", workload_to_dict(WORK))
     assert workload_from_dict(read_json(tmp_path / "w.json", "workload file"), "w.json") == WORK
+
+
+@pytest.mark.parametrize("name", ["lenet", "runs/lr=0.1", "v1.0", "k80:8", "run,a=1"])
+def test_a_run_folder_stands_for_its_workload_and_its_network(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).mkdir(parents=True)
+    with pytest.raises(UserError, match=rf"^workload file {name}/workload.json: cannot be read"):
+        workload_from_spec(name)
+    with pytest.raises(UserError, match=rf"^network file {name}/network.json: cannot be read"):
+        cost_from_spec(name)
+    write_json(f"{name}/workload.json", workload_to_dict(WORK))
+    write_json(f"{name}/network.json", network_of(AffineCost(1e-3, 1e-9), [1, 1000], "here", 2).to_dict())
+    for spec in (name, f"{name}/", str(tmp_path / name)):
+        assert workload_from_spec(spec) == WORK
+        assert cost_from_spec(spec) == cost_from_spec(f"{name}/network.json")
+
+
+def test_a_file_of_several_networks_is_asked_for_one_of_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    several = {"networks": [{"ranks": ranks, "a_s": ranks, "b_s_per_byte": 0} for ranks in (4, 8)]}
+    for name in ("nets.json", "nets", "odd:4"):
+        write_json(name, several)
+        assert cost_from_spec(f"{name}:8") == AffineCost(8, 0)
+        assert cluster_from_spec(f"{name}:4").nodes == 4
+        for spec, says in [
+            (name, "number of ranks"),
+            (f"{name}:", "number of ranks"),
+            (f"{name}:5", "4, 8 ranks only"),
+        ]:
+            with pytest.raises(UserError, match=says):
+                cost_from_spec(spec)
+
+
+def test_a_network_says_where_it_was_measured_in_plain_words():
+    network = network_of(AffineCost(1, 1), [1, 2], "measured: 2 ranks, MPICH Version:      5.0.2\n", 2)
+    assert network.source == network.to_dict()["source"] == "measured: 2 ranks, MPICH Version: 5.0.2"
+    assert Network.from_dict(network.to_dict()) == network
 
 
 def test_derived_figures():

@@ -33,6 +33,10 @@ _PUBLIC = {
     "Watchdog": "watch.watchdog",
     "Config": "runs.config",
     "run": "runs.start",
+    # what was trained
+    "trained": "runs.trained",
+    "Trained": "runs.trained",
+    "load_weights": "runs.trained",
     # one's own loop
     "World": "comm.world",
     "Net": "net.net",
@@ -82,6 +86,7 @@ if TYPE_CHECKING:
     from mgwfbp.runs.config import Config
     from mgwfbp.runs.record import Record, Validate
     from mgwfbp.runs.start import run
+    from mgwfbp.runs.trained import Trained, load_weights, trained
     from mgwfbp.schedule import AffineCost, Schedule, plan, policy, schedule_from_cuts
     from mgwfbp.simulate.specs import network, workload
     from mgwfbp.train.evaluate import evaluate

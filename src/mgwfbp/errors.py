@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 
 class UserError(ValueError):
@@ -22,6 +22,12 @@ class StoppedError(SharedError):
         self.code = code
 
 
+class DivergedError(SharedError):
+    """A loss or a gradient is not finite: training has diverged, on all ranks."""
+
+    code = 3
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UserError:
     """The error for a name that is not in a registry, with the nearest one that is.
 
@@ -32,3 +38,22 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UserError:
     near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return UserError(f"unknown {kind} {name!r}: {hint}known are {', '.join(names)}")
+
+
+def check_free(decorator: str, name: str, thing: object, known: Mapping[str, object]) -> None:
+    """Raise UserError if `name` stands for another thing than `thing` in the registry `known` of `@decorator`.
+
+    What is made again, by a notebook's cell or a file that runs twice, may take its own place: it is known by its
+    module and its name there.
+    """
+    if name in known and (not _place(thing) or _place(thing) != _place(known[name])):
+        owner = f" by {_place(known[name])}" if _place(known[name]) else ""
+        raise UserError(
+            f'@{decorator}("{name}"): that name is taken{owner}; choose another, as in @{decorator}("my-{name}")'
+        )
+
+
+def _place(thing: object) -> str:
+    """The module and the name of a function or class; nothing for what has none."""
+    module, name = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
+    return f"{module}.{name}" if module and name else ""

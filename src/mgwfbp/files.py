@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -67,20 +68,31 @@ def parse_json(text: str, where: str) -> dict[str, Any]:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write `text` to `path` whole or not at all: to a temporary name in the same folder, then renamed.
+    """Write `text` as `write_bytes` does."""
+    write_bytes(path, text.encode("utf-8"))
 
-    A link is followed; what is no regular file (/dev/stdout, a pipe) is written into. Raises UserError if the folder
-    does not exist or cannot be written.
+
+def write_bytes(path: str | Path, data: bytes) -> None:
+    """Write `data` to `path` whole or not at all: to a temporary name in the same folder, then renamed.
+
+    A link is followed; what is no regular file (a pipe) is written into, and so is what is open already: `-` and
+    /dev/stdout are standard output, behind what was printed. Raises UserError if the folder does not exist or cannot
+    be written.
     """
     place = Path(os.path.realpath(path))
     temporary = ""
     try:
-        if place.exists() and not place.is_file():
-            place.write_text(text, encoding="utf-8")
+        if (descriptor := _descriptor(path)) is not None:
+            sys.stdout.flush()
+            with os.fdopen(os.dup(descriptor), "wb") as stream:
+                stream.write(data)
+            return
+        if _is_special(path):
+            Path(path).write_bytes(data)
             return
         descriptor, temporary = tempfile.mkstemp(dir=place.parent, prefix=f".{place.name}.")
-        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-            stream.write(text)
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
         os.chmod(temporary, file_mode())  # mkstemp makes it private
@@ -89,6 +101,18 @@ def write_text(path: str | Path, text: str) -> None:
         if temporary and os.path.exists(temporary):
             os.unlink(temporary)
         raise UserError(f"{path}: cannot be written ({error.strerror or error})") from None
+
+
+def _descriptor(path: str | Path) -> int | None:
+    """The descriptor that `path` names, if it is one: opened by its name, a file would be written from its start."""
+    name = {"-": "/dev/fd/1", "/dev/stdout": "/dev/fd/1", "/dev/stderr": "/dev/fd/2"}.get(str(path), str(path))
+    found = re.fullmatch(r"/(?:dev|proc/self)/fd/(\d+)", name)
+    return int(found[1]) if found else None
+
+
+def _is_special(path: str | Path) -> bool:
+    """Whether it is there and no regular file. The name as it is: resolved, a pipe's is one that nothing has."""
+    return os.path.exists(path) and not os.path.isfile(path)
 
 
 def file_mode() -> int:
@@ -100,6 +124,8 @@ def file_mode() -> int:
 
 def check_writable(path: str | Path) -> None:
     """Raise UserError if `path` cannot become a file: said before hours of measurement, not after them."""
+    if _descriptor(path) is not None or (_is_special(path) and not Path(path).is_dir()):
+        return
     folder = Path(os.path.realpath(path)).parent
     if not folder.is_dir():
         raise UserError(f"{path}: cannot be written (the folder {folder} does not exist)")

@@ -189,7 +189,7 @@ def test_a_run_folder_tells_the_whole_run(world, shared_folder):
     assert summary["predicted_iteration_s"] > 0
     assert 0 <= summary["overlap"] <= 1
     assert len(losses(out)) == summary["iterations"]
-    assert json.loads((folder / "config.json").read_text())["world_size"] == world.size
+    assert json.loads((folder / "config.json").read_text())["used"]["world_size"] == world.size
     schedule = json.loads((folder / "schedule.json").read_text())
     assert schedule["layers"] == ["ip2", "ip1", "conv2", "conv1"]
     assert [i for first, last in schedule["buckets"] for i in range(first, last + 1)] == [0, 1, 2, 3]

@@ -100,7 +100,11 @@ def take_turns(play: Callable[[Schedule], Done], schedules: Sequence[Schedule], 
 
 
 def measured_row(world: World, schedule: Schedule, predicted_s: float, done: Sequence[Done]) -> dict[str, Any]:
-    """The object of one schedule: medians over its iterations, each as long as its slowest rank's. Collective."""
+    """The object of one schedule: medians over its iterations, each as long as its slowest rank's. Collective.
+
+    `iteration_s` is what was predicted, as in `mgwfbp plan`, and so is `predicted_iteration_s`, its name in a run's
+    summary; from `measured_iteration_s` on all is measured. `bucket_layers` are each bucket's first and last layer.
+    """
     seconds = world.max([iteration.seconds for iteration in done])
     low, _, high = quantiles(seconds, n=4, method="inclusive") if len(seconds) > 1 else seconds * 3
     (unhidden,) = world.max([1 - median(iteration.overlap for iteration in done)])
@@ -110,6 +114,8 @@ def measured_row(world: World, schedule: Schedule, predicted_s: float, done: Seq
     return {
         "schedule": schedule.policy,
         "buckets": len(schedule.buckets),
+        "bucket_layers": [[bucket.first, bucket.last] for bucket in schedule.buckets],
+        "iteration_s": predicted_s,
         "predicted_iteration_s": predicted_s,
         "measured_iteration_s": median(seconds),
         "ratio": median(seconds) / predicted_s,

@@ -28,7 +28,9 @@ def bench_schedules(
 
     Collective. `network` is the one that has this `cost`.
     Profiles some unmerged iterations, makes every schedule, then lets the policies take turns, `rounds` times.
-    `surprises` lists the pairs that were measured in another order than predicted, where that is by more than 2 %.
+    `surprises` lists the pairs that were measured in another order than predicted, where that is by more than 2 %; of
+    all `pairs` of schedules `pairs_judged` were predicted to differ by more than that, and `pairs_agree` of those were
+    measured in that order.
     """
     world = run.world
     comm = CommThread(world, run.net.arena, transport)
@@ -43,7 +45,20 @@ def bench_schedules(
     for schedule, done in zip(schedules, turns, strict=True):
         plan = Plan(workload, schedule, cost, updates_s(world, times), world.size, network)
         rows.append(measured_row(world, schedule, plan.iteration_s, done))
-    return {"model": run.net.name, "batch_size": run.batch_size, "rows": rows, "surprises": surprises(rows)}
+    result = {"model": run.net.name, "batch_size": run.batch_size, "rows": rows, "surprises": surprises(rows)}
+    return {**result, **agreement(rows)}
+
+
+def agreement(rows: Sequence[dict[str, Any]]) -> dict[str, int]:
+    """How many pairs of rows there are, whose order was predicted (by more than 2 %), and was measured as predicted."""
+    pairs = [sorted(pair, key=lambda row: row["predicted_iteration_s"]) for pair in combinations(rows, 2)]
+    told = [
+        (fast, slow)
+        for fast, slow in pairs
+        if slow["predicted_iteration_s"] > fast["predicted_iteration_s"] * (1 + TIE)
+    ]
+    agree = sum(fast["measured_iteration_s"] < slow["measured_iteration_s"] for fast, slow in told)
+    return {"pairs": len(pairs), "pairs_judged": len(told), "pairs_agree": agree}
 
 
 def surprises(rows: Sequence[dict[str, Any]]) -> list[list[str]]:

@@ -12,14 +12,10 @@ import numpy as np
 import torch
 
 from mgwfbp.net import Net
+from mgwfbp.runs.torch_names import layout_of
 
 F = torch.nn.functional
-NHWC_TO_NCHW, HWIO_TO_OIHW = (0, 3, 1, 2), (3, 2, 0, 1)
-
-
-def layout_of(array: np.ndarray) -> tuple[int, ...] | None:
-    """The permutation of a parameter's axes to torch's order: convolution weights, linear weights, or none."""
-    return HWIO_TO_OIHW if array.ndim == 4 else (1, 0) if array.ndim == 2 else None
+NHWC_TO_NCHW = (0, 3, 1, 2)
 
 
 def to_torch(array: np.ndarray, layout: tuple[int, ...] | None = None) -> torch.Tensor:

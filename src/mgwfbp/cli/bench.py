@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
-from mgwfbp.cli.measured import print_rows
-from mgwfbp.cli.options import examples, option, played_network, plugin, several_schedules
+from mgwfbp.cli.measured import need_ranks, print_rows
+from mgwfbp.cli.options import argument, examples, option, played_network, plugin, several_schedules
+from mgwfbp.cli.tables import counted, print_table, say
 from mgwfbp.errors import unknown_name
 from mgwfbp.fields import bytes_from_text
 from mgwfbp.files import check_writable, json_text, write_json
-from mgwfbp.schedule import compared
+from mgwfbp.schedule import Network, compared, find_policy
 from mgwfbp.simulate.specs import cost_from_spec
 
 
@@ -22,14 +25,15 @@ def command() -> None:
     "allreduce",
     **examples("""
         mpirun -n 4 mgwfbp bench allreduce -o network.json
-        mpirun -n 2 mgwfbp bench allreduce --largest 256MiB
+        mpirun -n 2 mgwfbp bench allreduce --largest 256MiB --json
     """),
 )
 @plugin
 @option("-o", "--output", metavar="NETWORK.json", help="Where to write the measured cost.")
 @option("--largest", default="16MiB", metavar="SIZE", help="The largest message.")
 @option("--transport", default="host", help="host, or of arrays on a GPU: auto, staged, device or device-blocking.")
-def allreduce(output: str | None, largest: str, transport: str) -> None:
+@option("--json", "as_json", is_flag=True, help="Print JSON: what -o writes.")
+def allreduce(output: str | None, largest: str, transport: str, as_json: bool) -> None:
     """Time the all-reduce that training uses, from 256 B to the largest message, on all ranks."""
     if output:
         check_writable(output)
@@ -40,24 +44,30 @@ def allreduce(output: str | None, largest: str, transport: str) -> None:
     if transport not in transport_names():
         raise unknown_name("transport", transport, transport_names())
     world = World(command="bench")
+    need_ranks(world, "bench allreduce")
     agree(world.comm, "options", [f"largest {nbytes}", f"transport {transport}"])
     kernels = load_kernels(world, "numpy" if transport == "host" else "cupy")
     _, _, network = open_transport(world, nbytes, None, halves=True, xp=kernels.xp, wanted=transport)
     with world.together():
         if world.rank == 0:
-            click.echo(f"{'bytes':>12}  {'µs':>10}  {'MB/s':>8}  {'reduce-scatter':>14}  {'all-gather':>10}")
-            scatters, gathers = network.reduce_scatter_s or (), network.all_gather_s or ()
-            columns = (network.nbytes, network.seconds, scatters, gathers)
-            for size, seconds, scatter, gather in zip(*columns, strict=True):
-                rate = size / max(seconds, 1e-12) / 1e6
-                click.echo(
-                    f"{size:>12,}  {seconds * 1e6:>10.1f}  {rate:>8.0f}  {scatter * 1e6:>14.1f}  {gather * 1e6:>10.1f}"
-                )
-            a, b = network.a_s, network.b_s_per_byte
-            click.echo(f"{world.size} ranks: {a * 1e6:.1f} µs a message + {b * 1e9:.4f} ns a byte, R² {network.r2:.3f}")
+            if as_json:
+                click.echo(json_text(network.to_dict(), indent=1))
+            else:
+                _print_network(network)
             if output:
                 write_json(output, network.to_dict())
-                click.echo(f"written to {output}")
+                click.echo(f"written to {output}", err=as_json)
+
+
+def _print_network(network: Network) -> None:
+    scatters, gathers = network.reduce_scatter_s or (), network.all_gather_s or ()
+    rows = []
+    for nbytes, *seconds in zip(network.nbytes, network.seconds, scatters, gathers, strict=True):
+        whole, scatter, gather = (f"{each * 1e6:.1f}" for each in seconds)
+        rows.append((f"{nbytes:,}", whole, f"{nbytes / max(seconds[0], 1e-12) / 1e6:.0f}", scatter, gather))
+    print_table(("bytes", "µs", "MB/s", "reduce-scatter µs", "all-gather µs"), rows)
+    a, b = network.a_s * 1e6, network.b_s_per_byte * 1e9
+    say(f"{counted(network.ranks, 'rank')}: {a:.1f} µs a message + {b:.4f} ns a byte, R² {network.r2:.3f}")
 
 
 @command.command(
@@ -67,7 +77,7 @@ def allreduce(output: str | None, largest: str, transport: str) -> None:
         mpirun -n 2 mgwfbp bench schedules lenet --network a=2ms,b=10ns --schedule wfbp --schedule optimal
     """),
 )
-@click.argument("model")
+@argument("model")
 @plugin
 @option("--batch-size", default=32, type=click.IntRange(1), help="Samples a rank.")
 @played_network
@@ -88,13 +98,19 @@ def bench_all(
 ) -> None:
     """Train steps of MODEL under every schedule in turn, and compare with the prediction."""
     cost = cost_from_spec(network) if network else None
+    for name in schedules:
+        find_policy(name)
     from mgwfbp.bench.profile import SyntheticRun
     from mgwfbp.bench.schedules import bench_schedules
     from mgwfbp.comm import World, agree, open_transport
     from mgwfbp.kernels import threads as limit
+    from mgwfbp.models import build
     from mgwfbp.runs.start import load_kernels
 
+    build(model)  # a mistake in its name is the first to mend
     world = World(command="bench")
+    if cost is None:
+        need_ranks(world, "bench schedules MODEL, or play a network: --network SPEC")
     agree(world.comm, "options", [f"rounds {rounds}", str(cost)])
     kernels = load_kernels(world, None)
     with limit(threads or world.threads):
@@ -104,17 +120,24 @@ def bench_all(
         )
         result = bench_schedules(run, cost, schedules or compared(), rounds, transport, measured)
     if world.rank == 0 and as_json:
-        click.echo(json_text(result, indent=1))
+        click.echo(json_text({**result, "network": network}, indent=1))
     elif world.rank == 0:
-        click.echo(
-            f"{model}, batch {batch_size} a rank, {world.size} ranks, {network or 'this machine’s network'}, "
-            f"{rounds} rounds in turn"
-        )
+        where, turns = network or "this machine's network", f"{counted(rounds, 'round')} in turn"
+        say(f"{model}, batch {batch_size} a rank, {counted(world.size, 'rank')}, {where}, {turns}")
         print_rows(result["rows"])
-        for fast, slow in result["surprises"]:
-            click.echo(f"{fast} was faster than {slow}, which was predicted to be faster")
-        if not result["surprises"]:
-            click.echo("ranking as predicted (where predictions differ by more than 2 %)")
+        for line in said(result):
+            say(line)
+
+
+def said(result: dict[str, Any]) -> list[str]:
+    """What the `result` of bench schedules says of the predicted order, in lines."""
+    lines = [f"{fast} was faster than {slow}, which was predicted to be faster" for fast, slow in result["surprises"]]
+    pairs, judged, agree = (result[key] for key in ("pairs", "pairs_judged", "pairs_agree"))
+    if judged:
+        lines.append(f"{agree} of {counted(judged, 'pair')} predicted to differ by more than 2 % came in that order")
+    if judged < pairs:
+        lines.append(f"{counted(pairs - judged, 'pair')} of schedules predicted to be equal within 2 %: not judged")
+    return lines
 
 
 @command.command(
@@ -124,7 +147,7 @@ def bench_all(
         mgwfbp bench step resnet50 --batch-size 4 --threads 2 --json
     """),
 )
-@click.argument("model")
+@argument("model")
 @plugin
 @option("--batch-size", default=32, type=click.IntRange(1), help="Samples in a step.")
 @option("--threads", default=1, type=click.IntRange(1), help="Threads of BLAS, OpenMP and numba.")
@@ -140,14 +163,14 @@ def step(model: str, batch_size: int, threads: int, rounds: int, against: str | 
     if as_json:
         click.echo(json_text(result, indent=1))
         return
-    click.echo(f"{model}, batch {batch_size}, {threads} thread(s), medians of {rounds} rounds in turn")
+    turns = f"medians of {counted(rounds, 'round')}{' in turn' if rounds > 1 else ''}"
+    say(f"{model}, batch {batch_size}, {counted(threads, 'thread')}, {turns}")
     heads = ["", "forward", "backward", "update", "step ms", "images/s", "peak MB"]
     heads += [f"ratio to {result['against']}", "(quartiles)"] if against else []
-    click.echo("".join(f"{head:>{11 if len(head) < 12 else 20}}" for head in heads))
+    rows = []
     for row in result["rows"]:
         times = [f"{row[key] * 1e3:.1f}" for key in ("forward_s", "backward_s", "update_s", "step_s")]
-        cells = [row["side"], *times, f"{row['images_per_s']:.1f}", f"{row['peak_nbytes'] / 1e6:.0f}"]
-        line = "".join(f"{cell:>11}" for cell in cells)
+        rows.append([row["side"], *times, f"{row['images_per_s']:.1f}", f"{row['peak_nbytes'] / 1e6:.0f}"])
         if against:
-            line += f"{row['ratio']:>20.2f}  {row['ratio_low']:.2f}–{row['ratio_high']:.2f}"
-        click.echo(line)
+            rows[-1] += [f"{row['ratio']:.2f}", f"{row['ratio_low']:.2f}–{row['ratio_high']:.2f}"]
+    print_table(heads, rows, left=("",))

@@ -1,8 +1,11 @@
 """The command `mgwfbp`: picks the subcommand, and decides how each kind of failure ends the process.
 
-0  it worked
-1  something failed that the user could not foresee: a traceback, and the whole job ends
-2  a user's mistake: one line that says what to do
+0    it worked
+1    something failed that the user could not foresee: a traceback, and the whole job ends
+2    a user's mistake: one line that says what to do
+3    training has diverged: a loss or a gradient is not finite
+75   stopped by a signal, after a checkpoint: start it again with --resume
+130  ended by Ctrl-C at once
 """
 
 from __future__ import annotations
@@ -15,11 +18,14 @@ from importlib import import_module
 
 import click
 
+from mgwfbp.cli.variables import name_unknown
 from mgwfbp.errors import SharedError, StoppedError, UserError, unknown_name
-from mgwfbp.version import __version__
 
 COMMANDS = {
     "train": "Train a network on all ranks.",
+    "evaluate": "Loss and accuracy of a trained net.",
+    "predict": "What a trained net sees in images.",
+    "export": "The weights of a trained net in one file.",
     "plan": "Compare schedules for a workload on a network, on paper.",
     "simulate": "What a net would do on 4, 8, 16, … nodes.",
     "reproduce": "The paper's tables and figures beside ours.",
@@ -34,7 +40,7 @@ COMMANDS = {
 LAUNCHED = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
 
 # Commands that never start MPI: their ranks do not wait for each other.
-ALONE = [["plan"], ["simulate"], ["reproduce"], ["import"]]
+ALONE = [["plan"], ["simulate"], ["reproduce"], ["import"], ["predict"], ["export"]]
 
 MODULES = {"import": "import_"}  # a module cannot be called by a keyword
 
@@ -58,8 +64,28 @@ class Commands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="mgwfbp")
+CODES = """\b
+Exit codes:
+  0    it worked                     1   a fault, with its traceback
+  2    a mistake of yours, one line  3   training has diverged
+  75   stopped by a signal, with a checkpoint: start it again with --resume
+  130  ended by Ctrl-C at once
+"""
+
+
+def _version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+    if asked:
+        from mgwfbp.cli.version import versions
+
+        click.echo(versions())
+        ctx.exit()
+
+
+@click.command(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]}, epilog=CODES)
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version,
+    help="Show the versions of mgwfbp, Python, MPI and the kernels.",
+)  # fmt: skip
 def cli() -> None:
     """Data-parallel SGD that you can read: merged gradients, exact schedules, plain MPI.
 
@@ -74,7 +100,11 @@ def main() -> None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
         elif hasattr(getattr(sys, name), "reconfigure"):
             getattr(sys, name).reconfigure(errors="replace")  # a terminal without × and µ shows ? instead
+    if sys.argv[1:2] in ALONE and any(os.environ.get(name, "0") != "0" for name in LAUNCHED):
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - mpirun -n 2 mgwfbp plan …: the first process says it
     try:
+        if any(name.startswith("MGWFBP_") for name in os.environ):
+            name_unknown([MODULES.get(name, name) for name in COMMANDS])
         code = cli.main(prog_name="mgwfbp", standalone_mode=False)
         sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
@@ -91,6 +121,7 @@ def main() -> None:
         code = error.code
     except UserError as error:
         code = _mistake(str(error), shared=isinstance(error, SharedError))
+        code = getattr(error, "code", code)
     except OSError as error:
         code = _unwritten(error) if error.errno in (errno.EPIPE, errno.ENOSPC) else _failure(error)
     except SystemExit as error:

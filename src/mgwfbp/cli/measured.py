@@ -1,10 +1,20 @@
-"""The table of measured schedules that `replay` and `bench schedules` print."""
+"""What `replay` and `bench` share: the table of measured schedules, and a world in which something is sent."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import click
+from mgwfbp.cli.tables import print_table
+from mgwfbp.errors import SharedError
+
+if TYPE_CHECKING:
+    from mgwfbp.comm import World
+
+
+def need_ranks(world: World, command: str) -> None:
+    """Raise SharedError where there is one rank only: it sends nothing, so what is measured would mean nothing."""
+    if world.size == 1:
+        raise SharedError(f"one rank sends nothing: start it with mpirun -n 2 mgwfbp {command}")
 
 
 def print_rows(rows: list[dict[str, Any]]) -> None:
@@ -14,21 +24,19 @@ def print_rows(rows: list[dict[str, Any]]) -> None:
     """
     measured = {row["schedule"]: row["measured_iteration_s"] for row in rows}
     against = [name for name in ("wfbp", "single") if name in measured]
-    first = max(8, *(len(row["schedule"]) for row in rows))
-    heads = [("buckets", 9), ("predicted", 11), ("measured ms", 13), ("ratio", 7), ("(quartiles)", 15), ("overlap", 9)]
-    heads += [("ms behind b/f", 15)]
-    click.echo(f"{'schedule':<{first}}" + "".join(f"{head:>{width}}" for head, width in heads), nl=False)
-    click.echo("".join(f"{'vs ' + name:>11}" for name in against))
-    for row in rows:
-        cells = [
+    heads = ["schedule", "buckets", "predicted ms", "measured ms", "ratio", "(quartiles)", "overlap", "ms behind b/f"]
+    cells = [
+        [
+            row["schedule"],
             str(row["buckets"]),
-            f"{row['predicted_iteration_s'] * 1e3:.2f}",
+            f"{row['iteration_s'] * 1e3:.2f}",
             f"{row['measured_iteration_s'] * 1e3:.2f}",
             f"{row['ratio']:.3f}",
             f"{row['ratio_low']:.3f}–{row['ratio_high']:.3f}",
             f"{row['overlap']:.0%}",
             f"{row['behind_backward_s'] * 1e3:.1f}/{row['behind_forward_s'] * 1e3:.1f}",
+            *(f"{measured[name] / row['measured_iteration_s']:.2f}×" for name in against),
         ]
-        line = "".join(f"{cell:>{width}}" for cell, (_, width) in zip(cells, heads, strict=True))
-        gains = (f"{measured[name] / row['measured_iteration_s']:>10.2f}×" for name in against)
-        click.echo(f"{row['schedule']:<{first}}{line}{''.join(gains)}")
+        for row in rows
+    ]
+    print_table([*heads, *(f"vs {name}" for name in against)], cells)

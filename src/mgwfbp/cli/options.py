@@ -7,8 +7,9 @@ from typing import Any, get_args, get_type_hints
 
 import click
 
+from mgwfbp.cli.complete import complete
 from mgwfbp.errors import UserError, unknown_name
-from mgwfbp.files import read_toml
+from mgwfbp.files import read_json, read_toml
 from mgwfbp.plugins import load_plugin
 
 
@@ -17,7 +18,14 @@ def option(*names: str, **settings: Any) -> Callable[[Any], Any]:
     (long,) = (name for name in names if name.startswith("--"))
     settings.setdefault("envvar", "MGWFBP_" + long.lstrip("-").replace("-", "_").upper())
     settings.setdefault("show_default", True)
+    if not settings.get("is_flag"):
+        settings.setdefault("shell_complete", complete)
     return click.option(*names, **settings)
+
+
+def argument(name: str, **settings: Any) -> Callable[[Any], Any]:
+    """`click.argument` that a shell can complete: by the names that there are, or files."""
+    return click.argument(name, shell_complete=complete, **settings)
 
 
 def options_of(kind: type, fields: list[Any]) -> Callable[[Any], Any]:
@@ -69,11 +77,11 @@ def config_option(command: Any) -> Any:
     """The option --config FILE.toml: values for the command's other options, below the command line and environment."""
     return click.option(
         "--config",
-        metavar="FILE.toml",
+        metavar="FILE.toml|json",
         is_eager=True,
         expose_value=False,
         callback=_read_config,
-        help="Options from a file, as epochs = 10; those of the command line come first.",
+        help="Options from a file, as epochs = 10, or a run's config.json; those of the command line come first.",
     )(command)
 
 
@@ -83,7 +91,10 @@ def _read_config(ctx: click.Context, _: click.Parameter, path: str | None) -> No
     where = f"config file {path}"
     options = {option.name: option for option in ctx.command.params if option.name not in ("config", "plugins")}
     defaults: dict[str, Any] = {}
-    for key, value in read_toml(path, "config file").items():
+    of_a_run = path.endswith(".json")  # config.json of a run folder: all its options, and what was used
+    for key, value in (read_json(path, "config file") if of_a_run else read_toml(path, "config file")).items():
+        if of_a_run and (value is None or key not in options or key in ("out", "overwrite", "resume", "change")):
+            continue
         if key == "plugin":
             for file in value if isinstance(value, list) else [value]:
                 load_plugin(str(file))

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
 
-from mgwfbp.cli.options import examples, option, plugin
+from mgwfbp.cli.options import argument, examples, option, plugin
+from mgwfbp.cli.tables import counted, percent, print_table, say
+from mgwfbp.errors import UserError
 from mgwfbp.files import json_text
-from mgwfbp.schedule import Workload
-from mgwfbp.simulate.comparison import compare_schedules
+from mgwfbp.schedule import AffineCost, TableCost, Workload, compared, lower_bound_s, make_schedule, predict
 from mgwfbp.simulate.specs import cost_from_spec, workload_from_spec
 
 
@@ -20,18 +20,19 @@ from mgwfbp.simulate.specs import cost_from_spec, workload_from_spec
     "plan",
     short_help="Compare schedules for a workload on a network, on paper.",
     **examples("""
-        mgwfbp plan runs/lenet/workload.json --network runs/lenet/network.json
-        mgwfbp plan workload.json --network a=633.5us,b=3.92ns --schedule wfbp --schedule optimal
+        mgwfbp plan runs/lenet
+        mgwfbp plan runs/lenet --network a=633.5us,b=3.92ns --schedule wfbp --schedule optimal
+        mgwfbp plan workload.json --network network.json
         mgwfbp plan k80-googlenet --network k80-10gbe:64 --json
     """),
 )
-@click.argument("workload", metavar="WORKLOAD")
+@argument("workload", metavar="WORKLOAD")
 @plugin
 @option(
     "--network",
-    required=True,
     metavar="SPEC",
-    help="NETWORK.json, a=…,b=…, ring:alpha=…,beta=…,gamma=…,nodes=N or k80-10gbe:N.",
+    help="NETWORK.json, NETWORKS.json:N, a run folder, a=…,b=…, ring:alpha=…,beta=…,gamma=…,nodes=N or k80-10gbe:N.  "
+    "[default: a run folder's own]",
 )
 @option(
     "--schedule",
@@ -41,47 +42,74 @@ from mgwfbp.simulate.specs import cost_from_spec, workload_from_spec
     help="A policy; repeat it for several.  [default: all]",
 )
 @option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(workload: str, network: str, schedules: tuple[str, ...], as_json: bool) -> None:
-    """Predict one iteration of WORKLOAD (a file, or the shipped k80-googlenet) on a network under each schedule."""
-    cost = cost_from_spec(network)
-    work = workload_from_spec(workload)
-    result = compare_schedules(work, cost, schedules)
+def command(workload: str, network: str | None, schedules: tuple[str, ...], as_json: bool) -> None:
+    """Predict one iteration of WORKLOAD on a network under each schedule.
+
+    WORKLOAD is a file, a run folder, or the shipped k80-googlenet.
+    """
+    if network is None:
+        if not Path(workload).is_dir():
+            raise UserError("plan needs --network SPEC, as --network k80-10gbe:64; only a run folder has its own")
+        network = workload
+    work, cost = workload_from_spec(workload), cost_from_spec(network)
+    result = comparison(work, network, cost, schedules)
     if as_json:
         click.echo(json_text(result, indent=1))
     else:
-        _print(work, network, result)
+        _print(work, result)
 
 
-def _print(workload: Workload, network: str, result: dict[str, Any]) -> None:
-    console = Console(highlight=False)
-    a, b = result["network"]["a_s"], result["network"]["b_s_per_byte"]
-    console.print(
-        f"{workload.name}: {len(workload.layers)} layers, {workload.nbytes / 1e6:.3f} MB of gradients, "
-        f"forward {workload.forward_s * 1e3:.3f} ms, backward {workload.backward_s * 1e3:.3f} ms",
-        f"{network}: about {a * 1e6:.1f} µs a message + {b * 1e9:.4f} ns a byte",
-        sep="\n",
-        markup=False,
-        soft_wrap=True,
+def comparison(work: Workload, network: str, cost: AffineCost | TableCost, names: Sequence[str]) -> dict[str, Any]:
+    """The object that --json prints: a row for each policy of `names`, or of all there are. Raises UserError.
+
+    Times are in seconds; `comm_end_s` counts from the start of backward. `bound_s` is the iteration time that no
+    schedule can undercut, `above_bound` the relative distance from it. `bucket_layers` are each bucket's first and last
+    layer, counted from 0 in gradient-ready order, in the order in which they are sent.
+    """
+    rows, bound = [], lower_bound_s(work, cost)
+    for name in names or compared():
+        schedule = make_schedule(name, work, cost)
+        prediction = predict(work, schedule, cost)
+        rows.append(
+            {
+                "schedule": name,
+                "buckets": len(schedule.buckets),
+                "bucket_layers": [[bucket.first, bucket.last] for bucket in schedule.buckets],
+                "iteration_s": prediction.iteration_s,
+                "comm_end_s": prediction.comm_end_s,
+                "exposed_s": prediction.exposed_s,
+                "overlap": prediction.overlap,
+                "behind_backward_s": prediction.behind_backward_s,
+                "behind_forward_s": prediction.behind_forward_s,
+                "bound_s": bound,
+                "above_bound": prediction.iteration_s / bound - 1 if bound else 0.0,
+            }
+        )
+    line = cost.affine if isinstance(cost, TableCost) else cost
+    return {"workload": work.name, "network": network, "a_s": line.a, "b_s_per_byte": line.b, "rows": rows}
+
+
+def _print(work: Workload, result: dict[str, Any]) -> None:
+    say(
+        f"{work.name}: {counted(len(work.layers), 'layer')}, {work.nbytes / 1e6:.3f} MB of gradients, "
+        f"forward {work.forward_s * 1e3:.3f} ms, backward {work.backward_s * 1e3:.3f} ms"
     )
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("schedule", no_wrap=True)
-    for heading in ("buckets", "iteration ms", "exposed ms", "overlap", "speed-up", "bound +"):
-        table.add_column(heading, justify="right")
-    slowest = max(row["iteration_s"] for row in result["schedules"])
-    for row in result["schedules"]:
-        table.add_row(
-            row["name"],
-            str(len(row["buckets"])),
+    a, b = result["a_s"], result["b_s_per_byte"]
+    say(f"{result['network']}: about {a * 1e6:.1f} µs a message + {b * 1e9:.4f} ns a byte")
+    slowest = max(row["iteration_s"] for row in result["rows"])
+    rows = [
+        (
+            row["schedule"],
+            str(row["buckets"]),
             f"{row['iteration_s'] * 1e3:.3f}",
             f"{row['exposed_s'] * 1e3:.3f}",
             f"{row['overlap']:.1%}",
             f"{slowest / row['iteration_s']:.2f}×" if row["iteration_s"] else "",
-            f"{row['above_bound']:.1%}",
+            percent(row["above_bound"]),
         )
-    console.print(table)
-    best = min(result["schedules"], key=lambda row: row["iteration_s"])
-    console.print(
-        f"speed-up: against the slowest row; {best['name']} is within {best['above_bound']:.1%} of any schedule",
-        markup=False,
-        soft_wrap=True,
-    )
+        for row in result["rows"]
+    ]
+    print_table(("schedule", "buckets", "iteration ms", "exposed ms", "overlap", "speed-up", "bound +"), rows)
+    best = min(result["rows"], key=lambda row: row["iteration_s"])
+    within = percent(best["above_bound"])
+    say(f"speed-up: against the slowest row; {best['schedule']} is within {within} of any schedule")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from mgwfbp.cli.options import examples, option, plugin
+from mgwfbp.cli.options import argument, examples, option, plugin
+from mgwfbp.cli.tables import counted, say
 from mgwfbp.files import check_writable, write_json
 from mgwfbp.schedule import Workload, workload_to_dict
 
@@ -18,7 +19,7 @@ from mgwfbp.schedule import Workload, workload_to_dict
         mgwfbp profile resnet50 --batch-size 32 --device-model k80 -o resnet50-k80.json
     """),
 )
-@click.argument("model")
+@argument("model")
 @plugin
 @option("-o", "--output", required=True, metavar="WORKLOAD.json", help="Where to write the workload.")
 @option("--batch-size", default=32, type=click.IntRange(1), help="Samples a rank and iteration.")
@@ -53,7 +54,7 @@ def command(
 
 def _write(output: str, workload: Workload) -> None:
     write_json(output, workload_to_dict(workload))
-    click.echo(
-        f"{output}: {workload.name}, batch {workload.batch_size}, {len(workload.layers)} layers, "
+    say(
+        f"{output}: {workload.name}, batch {workload.batch_size}, {counted(len(workload.layers), 'layer')}, "
         f"forward {workload.forward_s * 1e3:.2f} ms, backward {workload.backward_s * 1e3:.2f} ms ({workload.source})"
     )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
-from mgwfbp.cli.measured import print_rows
-from mgwfbp.cli.options import examples, option, played_network, plugin, several_schedules
+from mgwfbp.cli.measured import need_ranks, print_rows
+from mgwfbp.cli.options import argument, examples, option, played_network, plugin, several_schedules
+from mgwfbp.cli.tables import counted, say
 from mgwfbp.files import check_writable, json_text, write_json
-from mgwfbp.schedule import compared
+from mgwfbp.schedule import compared, find_policy
 from mgwfbp.simulate.specs import cost_from_spec, workload_from_spec
 
 
@@ -19,7 +20,7 @@ from mgwfbp.simulate.specs import cost_from_spec, workload_from_spec
         mpirun -n 4 mgwfbp replay workload.json --schedule optimal --schedule single --timeline timeline.json
     """),
 )
-@click.argument("workload", metavar="WORKLOAD")
+@argument("workload", metavar="WORKLOAD")
 @plugin
 @played_network
 @several_schedules
@@ -29,7 +30,7 @@ from mgwfbp.simulate.specs import cost_from_spec, workload_from_spec
 def command(
     workload: str, network: str | None, schedules: tuple[str, ...], rounds: int, timeline: str | None, as_json: bool
 ) -> None:
-    """Play WORKLOAD (a file, or the shipped k80-googlenet) on all ranks under each schedule.
+    """Play WORKLOAD (a file, a run folder, or the shipped k80-googlenet) on all ranks under each schedule.
 
     Layers become waits of their measured length; gradients, comm thread and messages are real.
     """
@@ -37,10 +38,14 @@ def command(
     if timeline:
         check_writable(timeline)
     cost = cost_from_spec(network) if network else None
+    for name in schedules:
+        find_policy(name)
     from mgwfbp.bench.replay import open_replay, replay
     from mgwfbp.comm import World, agree, open_transport
 
     world = World(command="replay")
+    if cost is None:
+        need_ranks(world, "replay WORKLOAD, or play a network: --network SPEC")
     agree(world.comm, "workload or options", [repr(work), str(cost), f"rounds {rounds}"])
     with world.together():
         work, arena = open_replay(work)
@@ -51,8 +56,9 @@ def command(
             if timeline and trace:
                 write_json(timeline, trace)
             if as_json:
-                click.echo(json_text({"rows": rows}, indent=1))
+                click.echo(json_text({"workload": work.name, "network": network, "rows": rows}, indent=1))
             else:
                 where = network or "this machine's network"
-                click.echo(f"{work.name} on {where}, {world.size} ranks, {rounds} rounds in turn")
+                turns = f"{counted(world.size, 'rank')}, {counted(rounds, 'round')} in turn"
+                say(f"{work.name} on {where}, {turns}")
                 print_rows(rows)

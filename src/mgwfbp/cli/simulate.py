@@ -5,21 +5,20 @@ from __future__ import annotations
 import csv
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import click
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
 
-from mgwfbp.cli.options import examples, option, plugin
+from mgwfbp.cli.options import argument, examples, option, plugin
+from mgwfbp.cli.tables import counted, percent, print_table, say
 from mgwfbp.errors import UserError
 from mgwfbp.files import json_text, write_text
 from mgwfbp.simulate.gains import gain_map, parse_sweep
 from mgwfbp.simulate.jitter import Jitter
 from mgwfbp.simulate.reproduce import measured_speedups
-from mgwfbp.simulate.specs import cluster_from_spec, scaled, workload_from_spec
-from mgwfbp.simulate.sweep import Row, node_counts, sweep
+from mgwfbp.simulate.specs import Cluster, cluster_from_spec, scaled, workload_from_spec
+from mgwfbp.simulate.sweep import FEWEST, Row, node_counts, plotted_counts, sweep
 
 
 @click.command(
@@ -33,10 +32,14 @@ from mgwfbp.simulate.sweep import Row, node_counts, sweep
         mgwfbp simulate k80-googlenet --sweep a=10us:10ms,b=0.1ns:10ns --plot gains.png
     """),
 )
-@click.argument("workload", metavar="WORKLOAD")
+@argument("workload", metavar="WORKLOAD")
 @plugin
 @option("--network", metavar="SPEC", help="As for plan, without its number of nodes where --nodes says it.")
-@option("--nodes", metavar="N,N,…", help="Node counts.  [default: what the network names]")
+@option(
+    "--nodes",
+    metavar="N,N,…",
+    help="How many nodes, or GPUs or ranks where the network counts those.  [default: what the network names]",
+)
 @option(
     "--schedule", "schedules", multiple=True, metavar="NAME", help="A policy; repeat it for several.  [default: all]"
 )
@@ -48,7 +51,9 @@ from mgwfbp.simulate.sweep import Row, node_counts, sweep
 @option("--sweep", metavar="a=LOW:HIGH,b=LOW:HIGH", help="Gain over wfbp for a grid of networks instead of --network.")
 @option("--json", "as_json", is_flag=True, help="Print JSON.")
 @option("--csv", "as_csv", metavar="FILE.csv", help="Also write the rows as CSV.")
-@option("--plot", metavar="FILE.png", help="Plot speed-up against nodes (with --sweep: the heat map).")
+@option(
+    "--plot", metavar="FILE.png", help="Plot speed-up against five node counts or more (with --sweep: the heat map)."
+)
 @option("--gantt", metavar="FILE.png", help="Plot one iteration on the largest number of nodes.")
 def command(
     workload: str,
@@ -71,72 +76,92 @@ def command(
     if sweep is not None:
         _gains(work, sweep, schedules, as_json, as_csv, plot)
         return
+    if network is None and Path(workload).is_dir():
+        network = workload  # a run folder has both
     if network is None:
         raise UserError("simulate needs --network SPEC, for example --network k80-10gbe --nodes 8,64 (or --sweep)")
     cluster = cluster_from_spec(network)
     counts = node_counts(nodes, cluster)
     noise = Jitter.checked(jitter, trials, seed) if jitter else None
     rows = _sweep(work, cluster, counts, schedules, noise)
+    dicts = [_named(row, cluster.unit) for row in rows]
+    if as_json:
+        note = {"note": cluster.note} if cluster.note else {}
+        result = {"workload": work.name, "network": network, "unit": cluster.unit, **note, "rows": dicts}
+        click.echo(json_text(result, indent=1))
+    else:
+        _print(work.name, cluster, rows)
     if as_csv:
-        _write_csv(as_csv, [row._asdict() for row in rows])
-    if plot or gantt:
+        _write_csv(as_csv, dicts)
+    if plot:
+        more = [n for n in plotted_counts(counts, cluster) if n not in counts]
+        own = workload == "k80-googlenet" and compute_scale == 1 and batch_size is None
+        marks = measured_speedups() if own and network.startswith("k80-10gbe") else []
+        _plot(work.name, cluster, rows + _sweep(work, cluster, more, schedules, noise), marks, plot)
+    if gantt:
         from mgwfbp.simulate import plots
 
-        if plot:
-            marks = (
-                measured_speedups() if workload == "k80-googlenet" and compute_scale == 1 and batch_size is None else []
-            )
-            title, label = f"{work.name} on {network}", "measured on the real K80 cluster"
-            plots.save(plots.speedup_plot(rows, title, [m for m in marks if m[1] in counts], label), plot)
-        if gantt:
-            names = list(dict.fromkeys(row.schedule for row in rows))
-            title = f"{work.name}, one iteration on {network}, {max(counts)} nodes"
-            plots.save(plots.gantt_chart(work, cluster.cost(max(counts)), names, title), gantt)
-    if as_json:
-        click.echo(
-            json_text({"workload": work.name, "network": network, "rows": [row._asdict() for row in rows]}, indent=1)
-        )
-    else:
-        _print(work.name, network, rows)
+        names = list(dict.fromkeys(row.schedule for row in rows))
+        title = f"{work.name}, one iteration on {network}, {_how_many(max(counts), cluster)}"
+        plots.save(plots.gantt_chart(work, cluster.between(max(counts)), names, title), gantt)
 
 
-_sweep = sweep
+_sweep = sweep  # an option of the command has that name
 
 
-def _print(workload: str, network: str, rows: list[Row]) -> None:
+def _named(row: Row, unit: str) -> dict[str, Any]:
+    """`row` for JSON and CSV, its number of nodes by the name of what was counted."""
+    values = row._asdict()
+    return {unit: values.pop("nodes"), **values}
+
+
+def _how_many(n: int, cluster: Cluster) -> str:
+    return counted(n, cluster.unit.removesuffix("s"))
+
+
+def _plot(workload: str, cluster: Cluster, rows: list[Row], marks: list[tuple[str, int, float]], path: str) -> None:
+    from mgwfbp.simulate import plots
+
+    counts = {row.nodes for row in rows}
+    marks = [mark for mark in marks if mark[1] in counts]
+    title, label = f"{workload} on {cluster.spec}", "measured on the real K80 cluster"
+    plots.save(plots.speedup_plot(rows, title, marks, label, cluster.unit, cluster.note), path)
+    if len(counts) < FEWEST:
+        known = ", ".join(map(str, cluster.known or ()))
+        few = f"{len(counts)} counts, not {FEWEST}"
+        click.echo(f"plot {path}: {few}: {cluster.spec} is known for {known} only", err=True)
+
+
+def _print(workload: str, cluster: Cluster, rows: list[Row]) -> None:
+    """The rows as a table, and below it what its columns mean and what is to be known of the network."""
     noisy = any(row.low_s is not None for row in rows)
-    table = Table(title=f"{workload} on {network}", title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=0)
-    table.add_column("nodes", justify="right", no_wrap=True)
-    table.add_column("schedule", no_wrap=True)
-    headings = ["buckets", "iteration", "speed-up", "efficiency"]
-    headings[2:2] = ["95 % of trials"] if noisy else []
-    for heading in headings + ([] if noisy else ["exposed", "bound +"]):
-        table.add_column(heading, justify="right", no_wrap=True)
+    heads = [cluster.unit, "schedule", "buckets", "iteration", "speed-up", "efficiency"]
+    heads = [*heads[:4], "95 % of trials", *heads[4:]] if noisy else [*heads, "exposed", "bound +"]
+    table: list[list[str]] = []
     previous = None
     for row in rows:
-        if previous is not None and previous != row.nodes:
-            table.add_section()
-        cells = [
-            str(row.nodes) if previous != row.nodes else "",
-            row.schedule,
-            str(row.buckets),
-            f"{row.iteration_s * 1e3:.1f}",
-        ]
+        if previous not in (None, row.nodes):
+            table.append([])
+        cells = ["" if previous == row.nodes else str(row.nodes), row.schedule, str(row.buckets)]
+        cells.append(f"{row.iteration_s * 1e3:.1f}")
         if row.low_s is not None and row.high_s is not None:
             cells.append(f"{row.low_s * 1e3:.1f} to {row.high_s * 1e3:.1f}")
         cells += [f"{row.speedup:.2f}", f"{row.efficiency:.1%}"]
         if not noisy:
-            cells += [f"{row.exposed_s * 1e3:.1f}", f"{row.above_bound:.1%}"]
-        table.add_row(*cells)
+            cells += [f"{row.exposed_s * 1e3:.1f}", percent(row.above_bound)]
+        table.append(cells)
         previous = row.nodes
-    console = Console(highlight=False)
-    console.print(table)
+    say(f"{workload} on {cluster.spec}")
+    print_table(heads, table)
     if noisy:
-        console.print("times in ms")
-        return
-    last = min((row for row in rows if row.nodes == rows[-1].nodes), key=lambda row: row.iteration_s)
-    console.print("times in ms; bound +: how far above what no schedule can undercut")
-    console.print(f"{last.nodes} nodes: {last.schedule} is within {last.above_bound:.1%} of any schedule")
+        say("times in ms")
+    else:
+        last = min((row for row in rows if row.nodes == rows[-1].nodes), key=lambda row: row.iteration_s)
+        say("times in ms; bound +: how far above what no schedule can undercut")
+        within = percent(last.above_bound)
+        say(f"{_how_many(last.nodes, cluster)}: {last.schedule} is within {within} of any schedule")
+    if cluster.note:
+        say(f"{cluster.spec}: {cluster.note}")
 
 
 def _gains(
@@ -150,13 +175,6 @@ def _gains(
         for x, line in zip(a, gains, strict=True)
         for y, g in zip(b, line, strict=True)
     ]
-    if as_csv:
-        _write_csv(as_csv, rows)
-    if plot:
-        from mgwfbp.simulate import plots
-
-        title = f"{work.name}: iteration time of wfbp ÷ {name}"
-        plots.save(plots.heat_map(a, b, gains, title, f"gain of {name} over wfbp"), plot)
     if as_json:
         click.echo(json.dumps({"workload": work.name, "schedule": name, "rows": rows}, indent=1))
     else:
@@ -165,6 +183,13 @@ def _gains(
             f"{work.name}: {name} gains {min(row['gain'] for row in rows):.2f}× to {best['gain']:.2f}× over wfbp; "
             f"most at a={best['a_s'] * 1e6:.1f}us,b={best['b_s_per_byte'] * 1e9:.3f}ns"
         )
+    if as_csv:
+        _write_csv(as_csv, rows)
+    if plot:
+        from mgwfbp.simulate import plots
+
+        title = f"{work.name}: iteration time of wfbp ÷ {name}"
+        plots.save(plots.heat_map(a, b, gains, title, f"gain of {name} over wfbp"), plot)
 
 
 def _write_csv(path: str, rows: list[dict[str, Any]]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mgwfbp.comm.mpi import MPI
+from mgwfbp.comm.library import mpi_version
 from mgwfbp.comm.transports.host import HostTransport, Transport
 from mgwfbp.comm.world import World
 from mgwfbp.errors import UserError
@@ -66,12 +66,11 @@ def measure_all_reduce(
     seconds = measured(transport.all_reduce)
     table = TableCost(tuple(map(float, sizes)), tuple(seconds))
     both = [transport.reduce_scatter, transport.all_gather] if halves else []
-    library = MPI.Get_library_version().splitlines()[0].strip("\0 ").replace("\t", " ")
     where = f"{world.size} ranks, {world.local_size} on this machine, transport {transport.name}"
     scatter, gather = (tuple(measured(call)) for call in both) if both else (None, None)
     line = table.affine
     return Network(
-        f"measured: {where}, {library}",
+        f"measured: {where}, {mpi_version()}",
         world.size,
         tuple(sizes),
         tuple(seconds),

@@ -10,15 +10,17 @@ def mine(rest, source):                      # --data mine:rest
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from mgwfbp.data.inputs import Inputs
 from mgwfbp.data.shares import Share
-from mgwfbp.errors import UserError, unknown_name
+from mgwfbp.errors import UserError, check_free, unknown_name
 
 
 class Data(Protocol):
@@ -45,6 +47,14 @@ class Data(Protocol):
         """(height, width, channels) of an image."""
 
     @property
+    def inputs(self) -> Inputs:
+        """How images become what a net sees, and the names of the classes."""
+
+    @property
+    def validates(self) -> str:
+        """On what: "validation", or "training" where there is nothing else."""
+
+    @property
     def fingerprint(self) -> str:
         """Which files these are, where that is not seen otherwise: the same text on all ranks."""
 
@@ -65,17 +75,14 @@ class Data(Protocol):
 
 
 class Normalised:
-    """What is common to data sets of images: `mean` and `std` normalise a batch."""
+    """What is common to data sets of images: `inputs` normalises a batch."""
 
-    mean: np.ndarray
-    std: np.ndarray
+    inputs: Inputs
+    validates = "validation"
 
     def normalised(self, images: np.ndarray, dtype: Any = np.float32) -> np.ndarray:
         """`images` (uint8) as `dtype`, less the mean and over the standard deviation of each channel."""
-        result = images.astype(dtype)
-        result -= self.mean.astype(dtype)
-        result *= (1.0 / self.std).astype(dtype)
-        return result
+        return self.inputs.normalised(images, dtype)
 
 
 @dataclass(frozen=True, repr=False)
@@ -83,7 +90,7 @@ class Dataset(Normalised):
     """Images and labels in memory, split once and for all; `from_arrays` makes one of arrays.
 
     `train_images` and `val_images` are uint8 (samples, height, width, channels); `*_labels` integers (samples,) below
-    `classes`. `mean` and `std` are those of the training part, a number a channel, in units of 0..255.
+    `classes`. The mean and deviation of `inputs` are those of the training part.
     """
 
     name: str
@@ -92,8 +99,7 @@ class Dataset(Normalised):
     val_images: np.ndarray
     val_labels: np.ndarray
     classes: int
-    mean: np.ndarray
-    std: np.ndarray
+    inputs: Inputs
 
     @classmethod
     def from_arrays(
@@ -105,11 +111,13 @@ class Dataset(Normalised):
         val_labels: np.ndarray | None = None,
         *,
         classes: int | None = None,
+        class_names: Sequence[str] = (),
     ) -> Dataset:
         """The data set of `images` uint8 (samples, height, width, channels) and integer `labels` (samples,).
 
         Images without channels (samples, height, width) have one. What to validate on is every fifth sample, unless it
-        is given. `classes` is the largest label plus one by default. Raises UserError for what does not fit together.
+        is given. `classes` is the number of `class_names`, else the largest label plus one. Raises UserError for what
+        does not fit together.
         """
         if (val_images is None) != (val_labels is None):
             raise UserError(f"data set {name}: give both val_images and val_labels, or neither")
@@ -123,14 +131,28 @@ class Dataset(Normalised):
             images, labels, val_images, val_labels = images[~fifth], labels[~fifth], images[fifth], labels[fifth]
         else:
             val_images, val_labels = _checked(name, val_images, val_labels)
-        classes = int(max(labels.max(initial=0), val_labels.max(initial=0))) + 1 if classes is None else classes
-        return cls.of_parts(name, (images, labels), (val_images, val_labels), classes)
+        if classes is None:
+            classes = len(class_names) or int(max(labels.max(initial=0), val_labels.max(initial=0))) + 1
+        return cls.of_parts(name, (images, labels), (val_images, val_labels), classes, class_names)
 
     @classmethod
     def of_parts(
-        cls, name: str, train: tuple[np.ndarray, np.ndarray], val: tuple[np.ndarray, np.ndarray], classes: int
+        cls,
+        name: str,
+        train: tuple[np.ndarray, np.ndarray],
+        val: tuple[np.ndarray, np.ndarray],
+        classes: int,
+        class_names: Sequence[str] = (),
+        border: tuple[int, int] = (0, 0),
     ) -> Dataset:
-        """The data set of the parts (images, labels), with the mean and deviation of `train`. Raises UserError."""
+        """The data set of the parts (images, labels), with the mean and deviation of `train`. Raises UserError.
+
+        The images have `border` rows and columns of zeros (before, after) around them; classes without names have
+        numbers.
+        """
+        names = tuple(class_names) or tuple(map(str, range(classes)))
+        if len(names) != classes:
+            raise UserError(f"data set {name}: {len(names)} names of classes, but {classes} classes")
         if train[0].shape[1:] != val[0].shape[1:] or min(train[0].shape[1:]) < 1:
             raise UserError(
                 f"data set {name}: images to train are {train[0].shape[1:]}, to validate {val[0].shape[1:]}"
@@ -147,7 +169,7 @@ class Dataset(Normalised):
         mean = pixels.sum(axis=0, dtype=np.int64) / len(pixels)
         counts = [np.bincount(channel, minlength=256) @ np.arange(256) ** 2 for channel in pixels.T]
         std = np.sqrt(np.maximum(np.stack(counts) / len(pixels) - mean**2, 1.0))
-        return cls(name, *train, *val, classes, mean, std)
+        return cls(name, *train, *val, classes, Inputs(train[0].shape[1:], mean, std, names, border=border))
 
     def __repr__(self) -> str:
         train, val = len(self.train_labels), len(self.val_labels)
@@ -216,9 +238,13 @@ EXAMPLES = ("images:224", "synthetic:32x32x3x10", "arrays:FILE.npz")
 
 
 def dataset(name: str) -> Callable[[Maker], Maker]:
-    """Decorator that registers what makes the data set `name`, for `--data name` and `load`."""
+    """Decorator that registers what makes the data set `name`, for `--data name` and `load`.
+
+    Raises UserError if another data set has that name.
+    """
 
     def register(maker: Maker) -> Maker:
+        check_free("dataset", name, maker, DATASETS)
         DATASETS[name] = maker
         return maker
 
@@ -235,4 +261,5 @@ def load(spec: str, folder: str | None = None, seed: int = 0, *, threads: int = 
         raise unknown_name(
             "data set", name, [*sorted(set(DATASETS) - {each.partition(":")[0] for each in EXAMPLES}), *EXAMPLES]
         )
-    return DATASETS[name](rest, Source(folder, seed, threads, skip))
+    place = None if folder is None else os.path.expanduser(folder)
+    return DATASETS[name](rest, Source(place, seed, threads, skip))

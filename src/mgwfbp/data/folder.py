@@ -9,6 +9,7 @@ it, validation the middle.
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import re
 import sys
 from collections.abc import Sequence
@@ -20,11 +21,11 @@ import numpy as np
 
 from mgwfbp.data.augment import draws
 from mgwfbp.data.data import Normalised, Source, dataset
+from mgwfbp.data.inputs import ENDINGS, Inputs, decoded, part
 from mgwfbp.data.named import named_folder
 from mgwfbp.data.shares import Share
 from mgwfbp.errors import UserError
 
-ENDINGS = {".jpg", ".jpeg", ".png", ".bmp", ".webp"}
 # ImageNet's mean and standard deviation of R, G and B, as is usual for photographs; in units of 0..255.
 MEAN, STD = (123.675, 116.28, 103.53), (58.395, 57.12, 57.375)
 SCALE = 8 / 7  # 224 of 256, the usual proportion
@@ -48,18 +49,16 @@ class ImageFolder(Normalised):
     """
 
     def __init__(self, folder: Path, size: int, *, threads: int = 2, skip: bool = False) -> None:
-        try:
-            from PIL import Image
-        except ImportError:
-            raise UserError("data set images: needs Pillow; pip install 'mgwfbp[images]'") from None
-        Image.MAX_IMAGE_PIXELS = None  # the user's own files; a very large one is slow, not an attack
+        if importlib.util.find_spec("PIL") is None:
+            raise UserError("data set images: needs Pillow; pip install pillow")
         self.name, self.size, self.shape, self.skip = f"images:{size}", size, (size, size, 3), skip
-        self.mean, self.std = np.array(MEAN), np.array(STD)
         names = _classes(folder / "train")
+        self.inputs = Inputs(self.shape, np.array(MEAN), np.array(STD), tuple(names), SCALE)
         self.classes = len(names)
         self.train_files, self.train_labels = _list(folder / "train", names)
-        self.val_files, self.val_labels = self.train_files, self.train_labels
+        self.val_files, self.val_labels, self.validates = self.train_files, self.train_labels, "training"
         if (folder / "val").exists():
+            self.validates = "validation"
             strangers = sorted(set(_classes(folder / "val")) - set(names))
             if strangers:
                 raise UserError(f"data set images: {folder}/val has a class that train/ has not: {strangers[0]}")
@@ -111,42 +110,16 @@ class ImageFolder(Normalised):
 
     def _image(self, path: Path, place: np.ndarray) -> np.ndarray | None:
         """The part of the image at `place` (0..1 down, 0..1 right) of what the crop leaves; None if it is left out."""
-        from PIL import Image, UnidentifiedImageError
-
         try:
-            with Image.open(path) as image:
-                side = max(self.size, round(self.size * SCALE))
-                image.draft("RGB", (side, side))  # a JPEG decodes itself smaller, at a power of two, much faster
-                ratio = side / min(image.size)
-                width, height = (max(side, round(length * ratio)) for length in image.size)
-                # Only the part that is wanted is scaled: `box` is in pixels of the file.
-                top, left = int(place[0] * (height - self.size + 1)), int(place[1] * (width - self.size + 1))
-                across, down = image.width / width, image.height / height
-                box = (left * across, top * down, (left + self.size) * across, (top + self.size) * down)
-                scaled = (
-                    _eight_bits(image).convert("RGB").resize((self.size, self.size), Image.Resampling.BILINEAR, box=box)
-                )
-                return np.asarray(scaled)
-        except (OSError, ValueError, SyntaxError, EOFError, MemoryError, OverflowError) as error:
-            reason = "it is no image" if isinstance(error, UnidentifiedImageError) else str(error)
+            with decoded(path, max(self.size, round(self.size * SCALE))) as image:
+                return part(image, (self.size, self.size), 3, SCALE, (place[0], place[1]))
+        except UserError as error:
             if not self.skip:
-                raise UserError(
-                    f"image {path}: cannot be decoded ({reason}); mend or remove it, or --on-bad-image skip"
-                ) from None
+                raise UserError(f"{error}; mend or remove it, or --on-bad-image skip") from None
             if path not in self._bad:
                 self._bad.add(path)
-                sys.stderr.write(f"mgwfbp: image {path}: cannot be decoded ({reason}); left out\n")
+                sys.stderr.write(f"mgwfbp: {error}; left out\n")
             return None
-
-
-def _eight_bits(image: Any) -> Any:
-    """A grey image of 16 bits (Pillow's modes I;16 and I) by its upper eight; Pillow itself would make it white."""
-    from PIL import Image
-
-    if not image.mode.startswith("I"):
-        return image
-    values = np.asarray(image).astype(np.int64)
-    return Image.fromarray((values >> (8 if values.max(initial=0) > 255 else 0)).clip(0, 255).astype(np.uint8))
 
 
 def _classes(folder: Path) -> list[str]:

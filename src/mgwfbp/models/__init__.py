@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from mgwfbp.errors import unknown_name
+from mgwfbp.errors import check_free, unknown_name
 from mgwfbp.models.alexnet import alexnet
 from mgwfbp.models.densenet import BLOCKS, cifar_densenet, densenet
 from mgwfbp.models.googlenet import googlenet
@@ -40,9 +40,13 @@ MODELS: dict[str, Callable[..., Net]] = {
 
 
 def model(name: str) -> Callable[[Callable[..., Net]], Callable[..., Net]]:
-    """Decorator that registers what builds the net `name`: a function of (input_shape, classes), both with defaults."""
+    """Decorator that registers what builds the net `name`: a function of (input_shape, classes), both with defaults.
+
+    Raises UserError if another net has that name.
+    """
 
     def register(builder: Callable[..., Net]) -> Callable[..., Net]:
+        check_free("model", name, builder, MODELS)
         MODELS[name] = builder
         return builder
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-ALIGNMENT = 64  # elements; each tensor starts at a multiple, as in B-Caffe: whole cache lines, whole vector registers
+ALIGNMENT = 64  # elements; each tensor starts at a multiple, as in B-Caffe: every slice is whole vector registers long
 
 
 class LayerSpec(NamedTuple):
@@ -29,23 +29,24 @@ class Arena:
     `layers` come in gradient-ready order (the layer nearest the loss first). `dtype` is the element type of both
     arrays, `xp` the array module (numpy or cupy). Attributes: `parameters`, `gradients` (1-D, equal length, padding
     stays zero), `layer_slices[i]` the slice of layer i, `layer_nbytes[i]` its bytes, `names[i]` its name,
-    `layer_parameters[i]` its number of trainable values.
+    `layer_parameters[i]` its number of trainable values; `places["layer.tensor"]` the first element of a tensor and
+    its shape.
     """
 
     def __init__(self, layers: Sequence[LayerSpec], dtype: Any = np.float32, xp: Any = np) -> None:
         self.names = [layer.name for layer in layers]
         self.layer_slices: list[slice] = []
         self.layer_parameters: list[int] = []
-        self._places: list[dict[str, tuple[int, tuple[int, ...]]]] = []
+        self.places: dict[str, tuple[int, tuple[int, ...]]] = {}
+        self._tensors = [list(layer.tensors) for layer in layers]
         end = 0
         for layer in layers:
-            start, places = end, {}
+            start = end
             for name, shape in layer.tensors:
-                places[name] = (end, tuple(shape))
+                self.places[f"{layer.name}.{name}"] = (end, tuple(shape))
                 end += -(-prod(shape) // ALIGNMENT) * ALIGNMENT
-            self._places.append(places)
             self.layer_slices.append(slice(start, end))
-            self.layer_parameters.append(sum(prod(shape) for _, shape in places.values()))
+            self.layer_parameters.append(sum(prod(shape) for _, shape in layer.tensors))
         self.parameters = xp.zeros(end, dtype)
         self.gradients = xp.zeros(end, dtype)
         self.layer_nbytes = [(s.stop - s.start) * self.parameters.itemsize for s in self.layer_slices]
@@ -57,10 +58,12 @@ class Arena:
 
     def views(self, layer: int) -> dict[str, tuple[Any, Any]]:
         """For each tensor of layer `layer`: its name → (parameter view, gradient view), shaped."""
-        return {
-            name: tuple(flat[start : start + prod(shape)].reshape(shape) for flat in (self.parameters, self.gradients))
-            for name, (start, shape) in self._places[layer].items()
-        }
+        found = {}
+        for name, shape in self._tensors[layer]:
+            start, _ = self.places[f"{self.names[layer]}.{name}"]
+            parameter, gradient = (flat[start : start + prod(shape)] for flat in (self.parameters, self.gradients))
+            found[name] = parameter.reshape(shape), gradient.reshape(shape)
+        return found
 
     def slice_of(self, first: int, last: int) -> slice:
         """The slice of the flat arrays that holds the layers first..last (inclusive): a bucket's message."""
@@ -69,9 +72,9 @@ class Arena:
     def description(self) -> list[str]:
         """One line a tensor: name, shape, dtype, offset. Ranks with equal lines can all-reduce each other's slices."""
         return [
-            f"{layer}/{name} {shape} {self.parameters.dtype} at {start}"
-            for layer, places in zip(self.names, self._places, strict=True)
-            for name, (start, shape) in places.items()
+            f"{layer}/{name} {tuple(shape)} {self.parameters.dtype} at {self.places[f'{layer}.{name}'][0]}"
+            for layer, tensors in zip(self.names, self._tensors, strict=True)
+            for name, shape in tensors
         ]
 
     def fingerprint(self) -> str:

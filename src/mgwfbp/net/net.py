@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +13,7 @@ import numpy as np
 from mgwfbp.errors import UserError
 from mgwfbp.kernels import Array, Kernels, kernel_set
 from mgwfbp.net.arena import Arena, LayerSpec
-from mgwfbp.net.layers import Layer, Shape, SoftmaxCrossEntropy, Step
+from mgwfbp.net.layers import Layer, Shape, SoftmaxCrossEntropy, Step, Tensor
 
 WEIGHTS = 1  # keeps this use of the seed apart from the order of samples (2), augmentation (3) and synthetic data (4)
 
@@ -21,6 +23,14 @@ class Node:
     """A value in the graph: its place and its shape without the batch axis. `Net.add` makes and takes them."""
 
     index: int
+    shape: Shape
+
+
+class Place(NamedTuple):
+    """Where a tensor lies: in which flat array ("parameters", "frozen", "state"), from which element, in what shape."""
+
+    array: str
+    start: int
     shape: Shape
 
 
@@ -41,7 +51,8 @@ class Net:
         net.finish(x)
 
     Then `allocate` makes the arena. Attributes: `arena`; `learnable`, the layers that own parameters in gradient-ready
-    order (layer i's gradient is announced as i); `state`, one flat array of what is not trained (running statistics).
+    order (layer i's gradient is announced as i); `state`, one flat array of what is not trained (running statistics);
+    `frozen`, one of the parameters of frozen layers; `places`, where each tensor lies, by its name "layer.tensor".
     A net knows nothing of ranks. What stands for them is `samples_of_all`: from this rank's number of samples to that
     of the global batch, the same where there is one rank (`mgwfbp.exchange` puts the sum over the ranks here).
     """
@@ -56,6 +67,7 @@ class Net:
         self.sources: list[tuple[int, ...]] = []
         self.shapes: list[Shape] = [self.input.shape]  # of node k, without the batch axis
         self.state: Array = None
+        self.frozen: Array = None
         self.samples_of_all: Callable[[int], int] = int
         self.last_batch = (0, 0)  # samples of the last forward: here, on all ranks
         self.trained = False  # whether it was ever trained on a sample here, which `state` knows of
@@ -102,13 +114,32 @@ class Net:
         for place in reversed(range(logits.index)):
             if place + 1 in self.main:
                 self.main.update(self.sources[place])
-        self.learnable = [layer for layer in reversed(self.layers) if layer.parameters]
+        return self.freeze()
+
+    def freeze(self, *patterns: str) -> Net:
+        """Leave the layers whose names match one of `patterns` ("stage1/*") as they are. Returns the net itself.
+
+        They get no gradient and send none, BatchNorm keeps its running statistics, and backward ends where nothing
+        before it learns. Call it before `allocate`. Raises UserError if a pattern matches no layer with parameters, or
+        if none is left to train.
+        """
+        if self.allocated:
+            raise UserError(f"net {self.name}: freeze layers before their parameters are allocated")
+        owners = [layer for layer in self.layers if layer.parameters]
+        for pattern in patterns:
+            matching = [layer for layer in owners if fnmatchcase(layer.name, pattern)]
+            if not matching:
+                names = ", ".join(layer.name for layer in owners)
+                raise UserError(f"net {self.name}: no layer with parameters is called {pattern!r}; they are {names}")
+            for layer in matching:
+                layer.frozen = True
+        self.learnable = [layer for layer in reversed(self.layers) if layer.learns]
         if not self.learnable:
-            raise UserError(f"net {self.name}: no layer has parameters, there is nothing to train")
+            raise UserError(f"net {self.name}: no layer has parameters that may change, there is nothing to train")
         # A node needs a gradient if some layer at or before it learns; the images, and what only reshapes them, do not.
         self.needs_gradient = [False]
         for layer, sources in zip(self.layers, self.sources, strict=True):
-            self.needs_gradient.append(bool(layer.parameters) or any(self.needs_gradient[s] for s in sources))
+            self.needs_gradient.append(layer.learns or any(self.needs_gradient[s] for s in sources))
         return self
 
     def allocate(self, *, seed: int = 0, dtype: Any = np.float32, kernels: Kernels | None = None) -> Net:
@@ -120,24 +151,37 @@ class Net:
         xp = self.kernels.xp
         specs = [LayerSpec(layer.name, [(t.name, t.shape) for t in layer.parameters]) for layer in self.learnable]
         self.arena = Arena(specs, dtype, xp)
+        self.places = {name: Place("parameters", *place) for name, place in self.arena.places.items()}
+        self.frozen = self._flat(
+            "frozen", [(layer, t) for layer in self.layers if layer.frozen for t in layer.parameters]
+        )
+        self.state = self._flat("state", [(layer, tensor) for layer in self.layers for tensor in layer.state])
         for place, layer in enumerate(self.learnable):
+            for name, (parameter, gradient) in self.arena.views(place).items():
+                setattr(layer, name, parameter)
+                setattr(layer, f"d_{name}", gradient)
+        for layer in self.layers:
             for number, tensor in enumerate(layer.parameters):
-                parameter, gradient = self.arena.views(place)[tensor.name]
                 rng = np.random.default_rng([seed, WEIGHTS, layer.index, number])
-                parameter[...] = xp.asarray(tensor.initial(rng, tensor.shape))
-                setattr(layer, tensor.name, parameter)
-                setattr(layer, f"d_{tensor.name}", gradient)
-        owned = [(layer, tensor) for layer in self.layers for tensor in layer.state]
-        self.state = xp.zeros(sum(int(np.prod(tensor.shape)) for _, tensor in owned), dtype)
-        end = 0
-        for layer, tensor in owned:
-            start, end = end, end + int(np.prod(tensor.shape))
-            view = self.state[start:end].reshape(tensor.shape)
-            view[...] = xp.asarray(tensor.initial(np.random.default_rng(0), tensor.shape))
-            setattr(layer, tensor.name, view)
+                getattr(layer, tensor.name)[...] = xp.asarray(tensor.initial(rng, tensor.shape))
+            for tensor in layer.state:
+                value = tensor.initial(np.random.default_rng(0), tensor.shape)
+                getattr(layer, tensor.name)[...] = xp.asarray(value)
         for layer in [*self.layers, *(head.loss for head in self.heads)]:
             layer.kernels = self.kernels
         return self
+
+    def _flat(self, array: str, owned: Iterable[tuple[Layer, Tensor]]) -> Array:
+        """One flat array for the tensors `owned`, of which each layer gets its views; notes their places."""
+        views, end = [], 0
+        for layer, tensor in owned:
+            self.places[f"{layer.name}.{tensor.name}"] = Place(array, end, tensor.shape)
+            views.append((layer, tensor, slice(end, end + prod(tensor.shape))))
+            end = views[-1][2].stop
+        flat = self.kernels.xp.zeros(end, self.arena.parameters.dtype)
+        for layer, tensor, part in views:
+            setattr(layer, tensor.name, flat[part].reshape(tensor.shape))
+        return flat
 
     def logits(self, images: Array, step: Step, before_layer: Callable[[int], None] | None = None) -> list[Array]:
         """Forward without the losses: (batch, classes) of each head, the main one last (and alone in evaluation).
@@ -154,7 +198,7 @@ class Net:
         values: dict[int, Array] = {0: self.kernels.xp.asarray(images)}
         coming = len(self.learnable)
         for place, (layer, sources) in enumerate(zip(self.layers, self.sources, strict=True)):
-            if layer.parameters:
+            if layer.learns:
                 coming -= 1
                 if before_layer is not None:
                     before_layer(coming)
@@ -185,7 +229,7 @@ class Net:
         `before_layer(i)` is called before `learnable[i]` reads its parameters: i = …, 2, 1, 0, the mirror image of
         backward's `on_gradient`. A batch of no samples is fine: its loss is 0, and backward then writes zeros.
         """
-        labels = self.kernels.xp.asarray(labels)
+        labels = self._checked_labels(labels)
         if global_batch is None:
             global_batch = self.samples_of_all(len(labels)) if step.training else len(labels)
         self.last_batch = (len(labels), global_batch)
@@ -223,7 +267,7 @@ class Net:
         for place in reversed(range(len(self.layers))):
             layer, sources = self.layers[place], self.sources[place]
             dy = gradients.pop(place + 1, None)
-            if layer.parameters:
+            if layer.learns:
                 if dy is None:  # a branch that leads nowhere
                     self.arena.gradients[self.arena.layer_slices[announced]] = 0
                 else:
@@ -244,6 +288,18 @@ class Net:
                     part = part + gradients[source]
                 gradients[source] = part
 
+    def _checked_labels(self, labels: Array) -> Array:
+        if isinstance(labels, np.ndarray) and len(labels) and not 0 <= labels.min() <= labels.max() < self.classes:
+            raise UserError(
+                f"net {self.name}: labels must be 0..{self.classes - 1}, got {labels.min()}..{labels.max()}"
+            )
+        return self.kernels.xp.asarray(labels)
+
     def _check_images(self, images: Array) -> None:
         if tuple(images.shape[1:]) != self.input.shape:
             raise UserError(f"net {self.name}: needs images of {self.input.shape}, got {tuple(images.shape[1:])}")
+        if images.dtype != self.arena.parameters.dtype:
+            raise UserError(
+                f"net {self.name}: needs normalised images of {self.arena.parameters.dtype}, got {images.dtype}; "
+                "data.normalised(images) makes them"
+            )

@@ -18,11 +18,13 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
 
-from mgwfbp.errors import UserError, unknown_name
+from mgwfbp.errors import UserError, check_free, unknown_name
 from mgwfbp.fields import assignments
 from mgwfbp.kernels import Array, Kernels
 from mgwfbp.net import Arena, to_host
@@ -31,11 +33,13 @@ from mgwfbp.net import Arena, to_host
 class Optimizer:
     """Updates parts of an arena. `lr` may be changed between iterations; `steps` counts them, from 1 in the first.
 
-    After `open` the attribute `arrays` has a flat array like the arena's for each of `slots`; after `keep` only its
-    kept parts, one behind the other.
+    `rates` are factors of it for layers or tensors by their names, {"stage1/*": 0.1, "*.bias": 2}; of several that fit
+    the last counts. After `open` the attribute `arrays` has a flat array like the arena's for each of `slots`; after
+    `keep` only its kept parts, one behind the other.
     """
 
     slots: ClassVar[tuple[str, ...]] = ()
+    rates: Mapping[str, float] = MappingProxyType({})
 
     def __init__(self, lr: float) -> None:
         self.lr, self.steps = lr, 0
@@ -57,31 +61,35 @@ class Optimizer:
     def open(self, arena: Arena, kernels: Kernels, add: Callable[[np.ndarray], None] | None = None) -> Optimizer:
         """Begin anew for `arena`, with arrays of zeros. `add(array)` sums one over all ranks, in place. Returns itself.
 
-        Raises UserError for a slot whose name a checkpoint has for something else.
+        Raises UserError for a slot whose name a checkpoint has for something else, and for rates of no layer.
         """
-        if taken := {"parameters", "state"} & set(self.slots):
+        if taken := {"parameters", "state", "frozen"} & set(self.slots):
             raise UserError(
                 f"optimizer {type(self).__name__}: a slot cannot be called {taken.pop()}, a checkpoint has one"
             )
         self.arena, self.kernels, self._add, self.steps = arena, kernels, add, 0
         self.arrays: dict[str, Array] = {name: kernels.xp.zeros_like(arena.parameters) for name in self.slots}
+        self._factors = factors(arena, self.rates)
         self._kept: dict[int, tuple[int, slice]] | None = None  # start of a kept part → (its place in the arrays, it)
         return self
 
     def description(self) -> str:
         """Its kind and its numbers, in one line: what all ranks must have alike."""
         numbers = {key: value for key, value in vars(self).items() if isinstance(value, int | float | str)}
-        return f"optimizer {type(self).__name__} {numbers}"
+        return f"optimizer {type(self).__name__} {numbers}" + (f" rates {dict(self.rates)}" if self.rates else "")
 
     def update(self, parts: Iterable[slice], lr: float | None = None) -> None:
         """Apply the rule to `parts` of the arena, buckets' or this rank's own, with `lr` or the attribute."""
+        rate = self.lr if lr is None else lr
         for part in parts:
-            place = part
+            behind = 0  # how far the part lies behind its place in the arrays
             if self._kept is not None and part.stop > part.start:
-                start, kept = self._kept[part.start]
-                place = slice(start, start + kept.stop - kept.start)
-            slots = (array[place] for array in self.arrays.values())
-            self.rule(self.lr if lr is None else lr, self.arena.parameters[part], self.arena.gradients[part], *slots)
+                behind = part.start - self._kept[part.start][0]
+            for start, stop, factor in self._factors or [(part.start, part.stop, 1.0)]:
+                own = slice(max(start, part.start), min(stop, part.stop))
+                if own.start < own.stop:
+                    slots = (array[own.start - behind : own.stop - behind] for array in self.arrays.values())
+                    self.rule(rate * factor, self.arena.parameters[own], self.arena.gradients[own], *slots)
 
     def keep(self, parts: Sequence[slice] | None) -> None:
         """Keep the arrays of `parts` of the arena only, the rank's own, or all of them (None) from here on.
@@ -123,13 +131,59 @@ class Optimizer:
             array[...] = self.kernels.xp.asarray(arrays[name])
 
 
+def factors(arena: Arena, rates: Mapping[str, float]) -> list[tuple[int, int, float]]:
+    """The runs (first element, one behind the last, factor) of the arena whose tensors have one factor; none without.
+
+    Raises UserError for a factor below 0 and for a name that no layer or tensor which learns has.
+    """
+    for name, factor in rates.items():
+        if not (math.isfinite(factor) and factor >= 0):
+            raise UserError(f"rates: the factor of {name} must be a finite number ≥ 0, got {factor}")
+        if not any(_called(tensor, name) for tensor in arena.places):
+            known = ", ".join(arena.names)
+            raise UserError(f"rates: no layer or tensor that learns is called {name!r}; layers are {known}")
+    if not rates:
+        return []
+    runs: list[tuple[int, int, float]] = []
+    places = sorted((start, name) for name, (start, _) in arena.places.items())
+    for (start, tensor), (end, _) in zip(places, [*places[1:], (len(arena.parameters), "")], strict=True):
+        factor = [1.0, *(factor for name, factor in rates.items() if _called(tensor, name))][-1]
+        if runs and runs[-1][2] == factor:
+            start = runs.pop()[0]
+        runs.append((start, end, factor))
+    return runs
+
+
+def _called(tensor: str, pattern: str) -> bool:
+    """Whether `tensor`, "layer.name", or its layer matches `pattern`."""
+    return fnmatchcase(tensor, pattern) or fnmatchcase(tensor.rpartition(".")[0], pattern)
+
+
+def rates_from_text(text: str) -> dict[str, float]:
+    """The rates in NAME=FACTOR,NAME=FACTOR,…. Raises UserError for anything else."""
+    found = {}
+    for part in text.split(","):
+        name, equals, factor = part.rpartition("=")
+        try:
+            found[name.strip()] = float(factor)
+        except ValueError:
+            equals = ""
+        if not equals or not name.strip():
+            raise UserError(f"--rates {text}: {part!r} is not of the form NAME=FACTOR, as in stage1/*=0.1,fc=10")
+    return found
+
+
 OPTIMIZERS: dict[str, type[Optimizer]] = {}
 
 
 def optimizer(name: str) -> Callable[[type[Optimizer]], type[Optimizer]]:
-    """Decorator that registers an optimiser's class under `name`, for `--optimizer`."""
+    """Decorator that registers an optimiser's class under `name`, for `--optimizer`.
+
+    Raises UserError if another optimiser has that name.
+    """
 
     def register(kind: type[Optimizer]) -> type[Optimizer]:
+        check_free("optimizer", name, kind, OPTIMIZERS)
         OPTIMIZERS[name] = kind
         return kind
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ class Checkpoints(Hook):
         self.resume, self.record = resume, record
         self.found: Checkpoint | None = None  # on rank 0: where to begin, where somebody else has looked for it
         self.config: Mapping[str, Any] = {}  # the run's options, to be written with it
+        self.changes: Sequence[Mapping[str, Any]] = ()  # of options in a run that was resumed, to be written with it
         self.patience: Any = nullcontext  # around the writing, which takes as long as it takes
 
     def open(self, trainer: Trainer) -> AbstractContextManager[Any] | None:
@@ -50,7 +51,12 @@ class Checkpoints(Hook):
         self.trainer = trainer
         if trainer.done:  # `fit` goes on
             return None
-        told = {"schedule": trainer.policy, "network": repr(trainer.network), "kernels": trainer.net.kernels.name}
+        told = {
+            "model": trainer.net.name,
+            "schedule": trainer.policy,
+            "network": repr(trainer.network),
+            "kernels": trainer.net.kernels.name,
+        }
         self.config = {**told, "threads": trainer.threads, "batch_size": trainer.global_batch, **self.config}
         found, self.found = self.found, None
         with trainer.world.together():
@@ -90,8 +96,13 @@ class Checkpoints(Hook):
                     "data": trainer.data.fingerprint,
                     "epoch_sums": trainer.sums,
                     "plan": plan.to_dict() if plan else None,
+                    "tensors": net.places,
+                    "input": trainer.data.inputs.to_dict(),
+                    **({"changes": list(self.changes)} if self.changes else {}),
                 }
                 arrays = {"parameters": to_host(net.arena.parameters), **slots, "state": np.stack(states)}
+                if len(net.frozen):
+                    arrays["frozen"] = to_host(net.frozen)
                 save(self.folder / "checkpoints", iteration, arrays, about, self.keep)
 
     def _restore(self, found: Checkpoint | None) -> None:
@@ -112,6 +123,8 @@ class Checkpoints(Hook):
             if missing:
                 raise UserError(f"checkpoint {path} has no {missing[0]}: it was left by another optimizer")
         net.arena.parameters[...] = xp.asarray(arrays["parameters"])
+        if len(net.frozen):
+            net.frozen[...] = xp.asarray(arrays["frozen"])
         trainer.optimizer.load(arrays, iteration)
         states, same = arrays["state"], about.get("world_size") == world.size
         net.state[...] = xp.asarray(states[world.rank] if same else states.mean(axis=0))

@@ -7,6 +7,7 @@ what ranks must agree about, and what a run that is resumed may be told otherwis
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
@@ -15,8 +16,9 @@ from mgwfbp.errors import UserError, unknown_name
 from mgwfbp.optim import OPTIMIZERS
 from mgwfbp.schedule import NEEDS_ALL_SUMS, check_replan
 
-# What an option decides. With another value than before a run cannot be resumed; with another it needs a new plan.
-WEIGHTS, PLAN, NOTHING = "weights", "plan", "nothing"
+# What an option decides. A run that is resumed with another value: is another run (unless --change says that this is
+# meant); goes on longer; needs a new plan; is the same.
+WEIGHTS, LENGTH, PLAN, NOTHING = "weights", "length", "plan", "nothing"
 
 
 def option(
@@ -79,8 +81,8 @@ class Config:
         "Measure and plan again: auto (when iterations take longer or shorter than predicted), never, or every N.",
         decides=NOTHING,
     )
-    epochs: int = option(3, "How often every training sample is seen.", least=1)
-    iterations: int | None = option(None, "Stop after so many iterations.", least=1)
+    epochs: int = option(3, "How often every training sample is seen.", decides=LENGTH, least=1)
+    iterations: int | None = option(None, "Stop after so many iterations.", decides=LENGTH, least=1)
     batch_size: int = option(32, "Samples a rank and iteration.", decides=PLAN, least=1)
     global_batch_size: int | None = option(
         None, "Samples of all ranks together, instead of --batch-size.", decides=NOTHING, least=1
@@ -90,6 +92,17 @@ class Config:
     )
     lr: float = option(0.02, "Learning rate at the start; the default is for sgd, adam wants about 0.001.", least=0)
     lr_policy: str = option("poly", "How it changes: fixed, step:…, multistep:…, exp:…, inv:…, poly:…, sigmoid:….")
+    rates: str | None = option(
+        None, "Factors of the learning rate, by layer or tensor: stage1/*=0.1,fc=10,*.bias=2.", metavar="NAME=FACTOR,…"
+    )
+    weights: str | None = option(
+        None, "Begin with the weights of a run folder or an exported file.",
+        decides=NOTHING, local=True, metavar="FILE|RUN",
+    )  # fmt: skip
+    replace_head: bool = option(
+        False, "With --weights: the last layer begins anew, for other classes.", decides=NOTHING
+    )
+    freeze: str | None = option(None, "Leave layers as they are, by name: stem/*,stage1/*.", metavar="NAME,…")
     momentum: float = option(0.9, "Momentum of SGD.", least=0)
     weight_decay: float = option(5e-4, "Weight decay (L2).", least=0)
     nesterov: bool = option(False, "Nesterov's momentum.")
@@ -113,9 +126,10 @@ class Config:
     )
     keep_checkpoints: int = option(3, "How many checkpoints stay.", decides=NOTHING, least=1)
     resume: str | None = option(
-        None, "Go on from the newest checkpoint there; auto: in --out, if there is one.",
+        None, "Go on from the newest checkpoint there, with its model and options; auto: in --out, if there is one.",
         decides=NOTHING, local=True, metavar="FOLDER|auto",
     )  # fmt: skip
+    change: bool = option(False, "With --resume: other options that decide the weights are meant.", decides=NOTHING)
     stall_warn: float = option(
         30.0, "Seconds without progress until a rank says where it is; 0: never.", decides=NOTHING, least=0
     )
@@ -135,6 +149,9 @@ class Config:
     def __post_init__(self) -> None:
         for each in options():
             _check(each.name, getattr(self, each.name), each.metadata)
+        for name in PATHS:
+            if isinstance(path := getattr(self, name), str):
+                object.__setattr__(self, name, os.path.expanduser(path))  # a shell does, a config file does not
         check_replan(self.replan)
         if self.schedule == "pipelined" and (self.clip_norm is not None or self.on_nan == "skip"):
             raise UserError(f"--schedule pipelined: {NEEDS_ALL_SUMS}")
@@ -146,6 +163,9 @@ class Config:
     def to_dict(self) -> dict[str, Any]:
         """The options as a JSON object."""
         return asdict(self)
+
+
+PATHS = ("data_dir", "out", "resume", "weights")
 
 
 def options() -> list[Any]:

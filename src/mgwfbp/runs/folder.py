@@ -90,16 +90,19 @@ class RunFolder:
         self._metrics.close()
         self._lock.close()
 
-    def finish(self, plan: Plan, timeline: dict[str, Any], summary: dict[str, Any]) -> None:
+    def finish(self, plan: Plan, summary: dict[str, Any]) -> None:
         """Write what is known at the end; summary.json last, so that its presence means that the run is complete."""
         self.log([])
         self.close()
+        self.planned(plan)
+        self.write("summary.json", summary)
+
+    def planned(self, plan: Plan) -> None:
+        """Write what is followed from here on: workload, network and schedule."""
         self.write("workload.json", workload_to_dict(plan.workload))
         if plan.network:
             self.write("network.json", plan.network.to_dict())
         self.write("schedule.json", plan.report())
-        self.write("timeline.json", timeline)
-        self.write("summary.json", summary)
 
 
 def _locked(path: Path) -> TextIO:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from math import isfinite
 from pathlib import Path
@@ -9,8 +11,9 @@ from time import perf_counter_ns
 from typing import Any
 
 from mgwfbp.data import Batch
-from mgwfbp.errors import SharedError
+from mgwfbp.errors import DivergedError
 from mgwfbp.runs.folder import RunFolder
+from mgwfbp.runs.provenance import provenance
 from mgwfbp.runs.report import Reporter
 from mgwfbp.runs.timeline import Span, chrome_trace, measured_spans, planned_spans
 from mgwfbp.schedule import Plan
@@ -20,7 +23,7 @@ from mgwfbp.train.times import Done
 
 
 class Record(Hook):
-    """Logs every `every` iterations and at the end of each epoch: a line on rank 0, and metrics.jsonl in `folder`.
+    """Logs every `every` iterations: a line on rank 0, means since the line before; metrics.jsonl in `folder` has all.
 
     `folder` is a RunFolder on rank 0, or where to make one, or None for no files. A run that goes on from a
     checkpoint, or after an earlier `fit`, goes on in its folder. The timeline shows the first `shown` profiled and the
@@ -31,6 +34,7 @@ class Record(Hook):
         self.folder = folder if isinstance(folder, RunFolder) else None
         self.where = folder if isinstance(folder, str | Path) else None  # what is to be opened
         self.every, self.shown = every, shown
+        self.options: Mapping[str, Any] | None = None  # of a Config, to be said at the start
 
     def open(self, trainer: Trainer) -> AbstractContextManager[Any]:
         """Say what begins. Collective."""
@@ -38,10 +42,13 @@ class Record(Hook):
         self._spans: list[Span] = []
         self._shown_of = {False: 0, True: 0}
         self._pending: list[tuple[Batch, Done]] = []
+        self._since_line = [0.0, 0.0, 0.0, 0.0]  # loss over samples, right answers, samples, seconds
+        self._drawn = False
         self._epoch_loss, self._opened = 0.0, self.where is None
         self.reporter = Reporter(trainer.total, self.world.rank > 0, self.world.size)
         trainer.say = self.reporter.line
-        self.reporter.start(trainer)
+        about = provenance(self.world)
+        self.reporter.start(trainer, about, self.options)
         self.world.comm.Barrier()
         self._zero_ns = perf_counter_ns()
         return self.reporter
@@ -66,43 +73,63 @@ class Record(Hook):
             self._spans += measured_spans(done, arena.names, arena.layer_nbytes, batch.number + 1)
             if plan is not None:
                 self._spans += planned_spans(plan.workload, plan.prediction, done.times.start, done.times.end)
+                if self._shown_of[True] == self.shown:
+                    self.draw()
         if batch.ends_epoch or (batch.number + 1) % self.every == 0:
-            self.flush()
+            self.flush(say=batch.last or (batch.number + 1) % self.every == 0)
 
     def planned(self, plan: Plan, drift: Drift | None) -> None:
-        """Say what is followed from here on, and why."""
+        """Say what is followed from here on, and why; the folder has it from now on. Collective."""
         if drift:
             self.reporter.drift(drift)
         self.reporter.plan(plan)
+        with self.world.together():
+            if self.folder:
+                self.folder.planned(plan)
 
-    def flush(self) -> None:
-        """Log what is pending. Collective: the losses and right answers of all ranks are added in one message.
+    def draw(self) -> None:
+        """Write timeline.json, as far as it goes. Collective."""
+        gathered = self.world.comm.gather((self._spans, self._zero_ns), root=0)
+        with self.world.together():
+            if gathered and self.folder:
+                trace = chrome_trace([spans for spans, _ in gathered], [zero for _, zero in gathered])
+                self.folder.write("timeline.json", trace)
+        self._drawn = True
 
-        Raises SharedError if a loss, or a sum of gradients, is not finite.
+    def flush(self, *, say: bool = False) -> None:
+        """Log what is pending, and `say` how it goes since the last line. Collective: one message adds all ranks'.
+
+        Raises DivergedError if a loss, or a sum of gradients, is not finite.
         """
         if not self._pending:
             return
         everyone = self.world.sum([value for _, done in self._pending for value in (done.loss, done.right)])
-        lines, samples, right, sums = [], 0, 0.0, self.trainer.sums
+        trainer, lines, since, now = self.trainer, [], self._since_line, time.time()
+        sums = trainer.sums
         for (batch, done), loss, correct in zip(self._pending, everyone[::2], everyone[1::2], strict=True):
             if done.finite:  # one that was skipped counts nothing
                 sums[0] += loss * batch.size
                 sums[1] += batch.size
-            samples, right = samples + batch.size, right + correct
+            more = (loss * batch.size, correct, batch.size, done.seconds)
+            since[:] = [total + value for total, value in zip(since, more, strict=True)]
             line = {"iteration": batch.number + 1, "epoch": batch.epoch + 1, "loss": loss}
-            line["train_accuracy"] = correct / batch.size
-            lines.append({**line, "iteration_s": done.seconds, "exposed_s": done.exposed_s, "overlap": done.overlap})
+            rate = trainer.base_lr * trainer.factor(batch.number, trainer.total)
+            line |= {"train_accuracy": correct / batch.size, "lr": rate}
+            line |= {"iteration_s": done.seconds, "exposed_s": done.exposed_s, "overlap": done.overlap, "time": now}
+            lines.append(line)
         self.log(lines)
         # The same on all ranks, since the losses were added.
         pairs = zip(lines, self._pending, strict=True)
         diverged = [line for line, (_, done) in pairs if done.finite and not isfinite(line["loss"])]
         if diverged:
             first, value = diverged[0]["iteration"], diverged[0]["loss"]
-            raise SharedError(f"the loss of iteration {first} is {value}: training has diverged; try a smaller --lr")
-        rate = samples / sum(done.seconds for _, done in self._pending)
+            raise DivergedError(f"the loss of iteration {first} is {value}: training has diverged; try a smaller --lr")
         last = self._pending[-1][0]
-        text = f"epoch {last.epoch + 1}  loss {lines[-1]['loss']:.4f}  accuracy {right / samples:.3f}"
-        self.reporter.advance(last.number + 1, f"{text}  {rate:,.0f} images/s")
+        if say:
+            loss, right, samples, seconds = since
+            text = f"epoch {last.epoch + 1}  loss {loss / samples:.4f}  accuracy {right / samples:.3f}"
+            self.reporter.advance(last.number + 1, f"{text}  {samples / seconds:,.0f} images/s")
+            since[:] = [0.0] * 4
         self._pending.clear()
         self.trainer.exchange.check(last.number + 1)
         if last.ends_epoch:
@@ -117,17 +144,17 @@ class Record(Hook):
     def finished(self, summary: Summary) -> None:
         """Write the run folder's last files, and say how it was. Collective."""
         summary["train_loss"] = self._epoch_loss
-        gathered = self.world.comm.gather((self._spans, self._zero_ns), root=0)
+        if not self._drawn:
+            self.draw()
         plan = self.trainer.planner.plan
         with self.world.together():
-            if gathered and self.folder and plan is not None:
-                trace = chrome_trace([spans for spans, _ in gathered], [zero for _, zero in gathered])
-                self.folder.finish(plan, trace, summary)
+            if self.folder and plan is not None:
+                self.folder.finish(plan, summary)
         self.reporter.end(summary, self.folder.path if self.folder else None)
 
 
 class Validate(Hook):
-    """Validates at the end of each epoch. Raises SharedError if the validation loss is not finite."""
+    """Validates at the end of each epoch. Raises DivergedError if the validation loss is not finite."""
 
     settled = True
 
@@ -144,5 +171,6 @@ class Validate(Hook):
         if self.record is not None:
             self.record.log([{"epoch": batch.epoch + 1, "val_accuracy": accuracy, "val_loss": loss}])
         if not isfinite(loss):
-            raise SharedError(f"the validation loss is {loss}: training has diverged; try a smaller --lr")
-        self.trainer.say(f"epoch {batch.epoch + 1}: validation accuracy {accuracy:.4f}, loss {loss:.4f}")
+            raise DivergedError(f"the validation loss is {loss}: training has diverged; try a smaller --lr")
+        judged = self.trainer.data.validates
+        self.trainer.say(f"epoch {batch.epoch + 1}: {judged} accuracy {accuracy:.4f}, loss {loss:.4f}")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from mgwfbp.runs.provenance import heading, said
 from mgwfbp.schedule import Network, Plan
 from mgwfbp.train.loop import Trainer
 from mgwfbp.train.planner import Drift
@@ -18,11 +21,13 @@ class Reporter:
     """Prints lines and how many of `iterations` are done. With `silent` (all ranks but 0) it prints nothing."""
 
     def __init__(self, iterations: int, silent: bool, ranks: int) -> None:
-        self.silent, self.iterations = silent, iterations
+        self.silent, self.iterations, self.ranks = silent, iterations, ranks
         self.bar: Progress | None = None
+        if not silent and hasattr(sys.stdout, "reconfigure") and sys.stdout.errors == "strict":
+            sys.stdout.reconfigure(errors="replace")  # a terminal without × and µ shows ? instead
         # Open MPI gives rank 0 a terminal of its own, even where mpirun's output goes into a file.
         if not silent and ranks == 1 and sys.stdout.isatty():
-            columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+            columns = (BarColumn(8), MofNCompleteColumn(), TimeRemainingColumn())  # fits into 80 columns
             self.bar = Progress(*columns, TextColumn("{task.description}"), console=Console(), transient=True)
             self.task = self.bar.add_task("", total=iterations)
 
@@ -47,11 +52,15 @@ class Reporter:
         if self.bar:
             self.bar.update(self.task, completed=done, description=text)
         else:
-            self.line(f"iteration {done:>{len(str(self.iterations))}}/{self.iterations}  {text}")
+            done_of = f"{done:>{len(str(self.iterations))}}/{self.iterations}"
+            self.line(f"iteration {done_of}  {text}  {datetime.now():%H:%M:%S}")
 
-    def start(self, trainer: Trainer) -> None:
-        """What is about to be trained, and the network that was measured."""
+    def start(self, trainer: Trainer, about: Mapping[str, Any], options: Mapping[str, Any] | None = None) -> None:
+        """What is about to be trained, where (`about` of `provenance`), and the network that was measured."""
         arena, world, network = trainer.net.arena, trainer.world, trainer.planner.network
+        self.line(heading(about))
+        if options:
+            self.line(f"options: {said(options)}")
         self.line(
             f"{trainer.net.name}: {sum(arena.layer_parameters):,} parameters in {len(arena.names)} layers, "
             f"{trainer.data.name}, {world.size} rank{'s' * (world.size > 1)} × {trainer.threads} threads, "
@@ -59,7 +68,10 @@ class Reporter:
         )
         if network:
             kind = "measured" if network.source.startswith("measured") else "emulated"
-            self.line(f"{kind} all-reduce: {_line(network)} (R² {network.r2:.3f})")
+            fit = f" (R² {network.r2:.3f})" if kind == "measured" else ""
+            self.line(f"{kind} all-reduce: {_line(network)}{fit}")
+        elif world.size == 1:
+            self.line("one rank: nothing is sent; mpirun -n 2 mgwfbp train … starts two")
 
     def drift(self, drift: Drift) -> None:
         """Why the ranks plan again, and what the network costs now."""
@@ -70,12 +82,15 @@ class Reporter:
         )
 
     def plan(self, plan: Plan) -> None:
-        """The schedule and what is expected of it."""
+        """The schedule and what is expected of it; of one rank there is nothing to say."""
+        if self.ranks == 1:
+            return
         layers = [layer.name for layer in plan.workload.layers]
         names = [bucket.label(layers) for bucket in plan.schedule.buckets]
         shown = " | ".join(names if len(names) <= 8 else [*names[:4], "…", *names[-3:]])
         count = f"{len(names)} bucket{'s' * (len(names) > 1)}"
-        mode = f" ({plan.schedule.mode})" if plan.schedule.runs_into_forward else ""
+        mode, policy = plan.schedule.mode, plan.schedule.policy
+        mode = f" ({mode})" if plan.schedule.runs_into_forward and mode != policy else ""
         self.line(
             f"schedule {plan.schedule.policy}{mode}: {len(layers)} layers in {count} [{shown}], "
             f"predicted iteration {plan.iteration_s * 1e3:.2f} ms, overlap {plan.prediction.overlap:.0%}"
@@ -87,11 +102,14 @@ class Reporter:
         same = len(set(summary["parameters_sha256"])) == 1
         if folder:
             self.line(f"\nrun folder           {folder}")
-        self.line(f"validation accuracy  {summary['val_accuracy']:.4f}")
+        judged = f"{summary.get('validated_on', 'validation')} accuracy"
+        self.line(f"{judged:<20} {summary['val_accuracy']:.4f}")
         self.line(
             f"iteration            {measured * 1e3:.2f} ms measured, {predicted * 1e3:.2f} ms predicted "
             f"(ratio {measured / predicted:.2f})"
         )
+        if self.ranks == 1:
+            return
         self.line(
             f"overlap              {summary['overlap']:.0%} of communication: "
             f"{summary['behind_backward_s'] * 1e3:.2f} ms behind backward, "

@@ -1,68 +1,143 @@
-"""Which checkpoint does a run go on from, and may it? Decided by rank 0, before anything is sent."""
+"""Which checkpoint does a run go on from, with which options, and may it? Rank 0 decides, before the first message."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from mgwfbp.data import total_iterations
 from mgwfbp.errors import UserError
 from mgwfbp.files import read_json
+from mgwfbp.optim.lr import lr_policy
 from mgwfbp.runs.checkpoint import Checkpoint, newest
 from mgwfbp.runs.config import WEIGHTS, Config, deciding
 
+# What a run that is resumed does not take from the one before: where it writes, and what decides how it began.
+OWN = ("out", "overwrite", "resume", "change", "weights", "replace_head")
 
-def find_checkpoint(
-    config: Config, global_batch: int, iterations: int, fingerprint: str, data: str
-) -> Checkpoint | None:
-    """The checkpoint that `config.resume` means; None to start from the beginning. Rank 0 calls it.
 
-    Raises UserError if there is none where one was named, if the run that it is from was another one, or if all its
-    `iterations` are done.
+class Change(NamedTuple):
+    """An option that is another than before, on purpose, from iteration `after` on."""
+
+    after: int
+    option: str
+    before: Any
+    now: Any
+
+
+def find_checkpoint(given: Mapping[str, Any]) -> Checkpoint | None:
+    """The checkpoint that `given["resume"]` means; None to start from the beginning. Rank 0 calls it.
+
+    Raises UserError if there is none where one was named.
     """
-    if config.resume is None:
+    resume, out = given.get("resume"), given.get("out")
+    if resume is None:
         return None
-    automatic = config.resume == "auto"
-    if automatic and config.out is None:
+    automatic = resume == "auto"
+    if automatic and out is None:
         raise UserError("--resume auto: name the run folder, --out FOLDER")
-    where = Path(str(config.out) if automatic else config.resume)
+    where = Path(str(out if automatic else resume)).expanduser()
     found = newest(where)
-    if found is None:
-        if automatic:
-            return None
+    if found is None and not automatic:
         raise UserError(f"--resume {where}: there is no checkpoint (FOLDER/checkpoints/iteration-…)")
-    before = found.record.get("config")
-    if not isinstance(before, dict):
+    if found is not None and not isinstance(found.record.get("config"), dict):
         raise UserError(f"checkpoint {found.path}: it lacks the run's config")
-    other = _difference(before, config)
-    if other is not None:
-        raise UserError(
-            f"checkpoint {found.path} is from a run with {other.replace('_', '-')} {before.get(other)}, "
-            f"this one has {getattr(config, other)}; resume with the same options"
-        )
-    check_same_training(found, global_batch, fingerprint, data)
-    if found.iteration >= iterations:
-        raise UserError(f"checkpoint {found.path}: all {iterations} iterations are done, there is nothing to resume")
     return found
 
 
-def check_same_training(found: Checkpoint, global_batch: int, fingerprint: str, data: str) -> None:
-    """Raise UserError if it is of another net (its arena's `fingerprint`), of other `data`, or another global batch."""
-    if found.record.get("layout") != fingerprint:
-        raise UserError(f"checkpoint {found.path} is of another net: its layers have other names or shapes")
-    if found.record.get("data", data) != data:  # older ones do not say
-        raise UserError(f"checkpoint {found.path} is of other data ({found.record['data']}), this run has {data}")
-    if found.record.get("global_batch_size") != global_batch:
-        raise UserError(
-            f"checkpoint {found.path} has global batch size {found.record.get('global_batch_size')}, this run "
-            f"{global_batch}: it would not be the same training; keep the global batch with --global-batch-size"
-        )
+def options_of_run(given: Mapping[str, Any], found: Checkpoint | None) -> dict[str, Any]:
+    """The options `given` on purpose, and all others as they were in the run that the checkpoint `found` is of.
+
+    More epochs that are asked for are not cut off by the iterations that were asked for then; the global batch stays
+    what it was, on any number of ranks.
+    """
+    if found is None:
+        return dict(given)
+    before = {name: value for name, value in found.record["config"].items() if name not in OWN}
+    if "epochs" in given:
+        before["iterations"] = None
+    if not {"batch_size", "global_batch_size"} & set(given):
+        before["global_batch_size"] = found.record.get("global_batch_size")
+    known = set(Config("").to_dict())
+    return {**{name: value for name, value in before.items() if name in known}, **given}
 
 
-def _difference(before: dict[str, Any], config: Config) -> str | None:
-    """The first option that decides the weights and is another than before."""
+def check_resumed(
+    found: Checkpoint, config: Config, global_batch: int, samples: int, fingerprint: str, data: str
+) -> tuple[list[Change], str | None]:
+    """(what is changed on purpose, what must be said of the learning rate) where `config` goes on from `found`.
+
+    Raises UserError if it would be another training and `config.change` does not say that this is meant, or if there is
+    nothing left to do.
+    """
+    before, changes, done = found.record["config"], [], found.iteration
     defaults = Config("").to_dict()  # of options that there were not yet when the checkpoint was written
+    for name in _differences(before, config):
+        was, now = before.get(name, defaults.get(name)), getattr(config, name)
+        if not config.change:
+            raise UserError(
+                f"checkpoint {found.path} is from a run with {name.replace('_', '-')} {was}, this one has {now}; "
+                "leave the option out, or --change if it is meant"
+            )
+        changes.append(Change(done, name, was, now))
+    changes += check_same_training(found, global_batch, fingerprint, data, change=config.change)
+    batch = int(found.record.get("global_batch_size", global_batch))
+    was = total_iterations(samples, batch, int(before.get("epochs", config.epochs)), before.get("iterations"))
+    now = total_iterations(samples, global_batch, config.epochs, config.iterations)
+    if done >= now:
+        raise UserError(
+            f"checkpoint {found.path}: all {now} iterations are done, there is nothing to resume; "
+            f"ask for more than {config.epochs} with --epochs"
+        )
+    if now < was and not config.change:
+        raise UserError(
+            f"checkpoint {found.path} is from a run of {was} iterations, this one has {now}; more are fine, for fewer "
+            "say --change"
+        )
+    if now == was:
+        return changes, None
+    changes.append(Change(done, "iterations", was, now))
+    then, here = (lr_policy(config.lr_policy)(done, total) * config.lr for total in (was, now))
+    if then == here:  # a policy that does not go by the run's length
+        return changes, None
+    return changes, (
+        f"lr-policy {config.lr_policy} goes by the run's length: from here on {now} iterations count instead of {was}, "
+        f"and the learning rate is {here:.3g}"
+    )
+
+
+def check_same_training(
+    found: Checkpoint, global_batch: int, fingerprint: str, data: str, *, change: bool = False
+) -> list[Change]:
+    """The data and the global batch, where they are others than before and that is meant (`change`).
+
+    Raises UserError if it is of another net (its arena's `fingerprint`), and where it is not meant.
+    """
+    changes = []
+    if found.record.get("layout") != fingerprint:
+        raise UserError(
+            f"checkpoint {found.path} is of another net: its layers have other names or shapes; "
+            "to begin with what fits, --weights instead of --resume"
+        )
+    for key, name, now in (("data", "data", data), ("global_batch_size", "global batch size", global_batch)):
+        was = found.record.get(key, now)  # older ones do not say
+        if was == now:
+            continue
+        if not change:
+            hint = "keep the global batch with --global-batch-size" if name != "data" else "resume with the same files"
+            raise UserError(
+                f"checkpoint {found.path} has {name} {was}, this run {now}: it would not be the same training; {hint}"
+            )
+        changes.append(Change(found.iteration, name.replace(" ", "_"), was, now))
+    return changes
+
+
+def _differences(before: Mapping[str, Any], config: Config) -> list[str]:
+    """The options that decide the weights and are others than before."""
+    defaults = Config("").to_dict()
     names = ["model", *deciding(WEIGHTS)]
-    return next((name for name in names if before.get(name, defaults[name]) != getattr(config, name)), None)
+    return [name for name in names if before.get(name, defaults[name]) != getattr(config, name)]
 
 
 def ended_early(config: Config) -> bool:
@@ -70,7 +145,7 @@ def ended_early(config: Config) -> bool:
     if config.resume != "auto" or config.out is None or (Path(config.out) / "summary.json").exists():
         return False
     try:
-        return _difference(read_json(Path(config.out) / "config.json", "run"), config) is None
+        return not _differences(read_json(Path(config.out) / "config.json", "run"), config)
     except UserError:
         return False
 

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from mgwfbp.comm import World, agree, choose_transport, poll_interval_s, use_own_device
 from mgwfbp.data import Data, load, total_iterations
 from mgwfbp.errors import UserError
 from mgwfbp.kernels import Kernels, keep_freed_memory, kernel_set
-from mgwfbp.models import build
-from mgwfbp.net import Net, fuse
-from mgwfbp.optim import Optimizer, make_optimizer
+from mgwfbp.models import MODELS, build
+from mgwfbp.net import Net, fuse, head_layers
+from mgwfbp.optim import Optimizer, make_optimizer, rates_from_text
 from mgwfbp.optim.lr import check_lr
 from mgwfbp.runs.checkpoint import Checkpoint
 from mgwfbp.runs.checkpoints import Checkpoints
 from mgwfbp.runs.config import Config, shared_options
 from mgwfbp.runs.folder import RunFolder
+from mgwfbp.runs.provenance import provenance
 from mgwfbp.runs.record import Record, Validate
-from mgwfbp.runs.resume import ended_early, find_checkpoint, in_folder, run_folder_of
+from mgwfbp.runs.resume import (
+    check_resumed,
+    ended_early,
+    find_checkpoint,
+    in_folder,
+    options_of_run,
+    run_folder_of,
+)
+from mgwfbp.runs.trained import load_weights
 from mgwfbp.schedule import AffineCost, TableCost, find_policy
 from mgwfbp.simulate.specs import cost_from_spec
 from mgwfbp.train.loop import Hook, Summary, Trainer
@@ -31,17 +41,22 @@ from mgwfbp.watch.watchdog import Watchdog
 HYPERPARAMETERS = ("lr", "momentum", "weight_decay", "nesterov")  # of Config, for the optimiser that knows them
 
 
-def train(config: Config, world: World | None = None, network: AffineCost | TableCost | None = None) -> Summary:
+def train(
+    config: Config | Mapping[str, Any], world: World | None = None, network: AffineCost | TableCost | None = None
+) -> Summary:
     """Train as `config` says on all ranks; returns the summary (the object of summary.json), equal on all ranks.
 
-    `network` is a cost to emulate instead of the one that `config.network` names. Collective. Raises UserError, on all
-    ranks alike, for what the user can mend.
+    A mapping has what is said on purpose, {"resume": "runs/lenet", "epochs": 20}: a run that is resumed is otherwise as
+    it was. `network` is a cost to emulate instead of the one that `config.network` names. Collective. Raises UserError,
+    on all ranks alike, for what the user can mend.
     """
     world = world or World()
+    config, found = same_config(config, world)
     # Loaded before the threads are set: only libraries that are there can be told.
     kernels = load_kernels(world, config.kernels, config.math, config.share_gpu)
-    start = same_start(config, world, kernels, network)
+    start = same_start(config, world, kernels, network, found)
     record = Record(start.folder, config.log_every, config.timeline_iterations)
+    record.options = config.to_dict()
     watchdog = Watchdog(config.stall_warn, config.stall_abort)
     checkpoints = Checkpoints(
         start.folder.path if start.folder else None,
@@ -51,6 +66,7 @@ def train(config: Config, world: World | None = None, network: AffineCost | Tabl
         record=record,
     )
     checkpoints.found, checkpoints.config, checkpoints.patience = start.checkpoint, config.to_dict(), watchdog.paused
+    checkpoints.changes = start.changes
     trainer = Trainer(
         start.net,
         start.data,
@@ -69,7 +85,15 @@ def train(config: Config, world: World | None = None, network: AffineCost | Tabl
         replan=config.replan,
         profile_iterations=config.profile_iterations,
         threads=config.threads,
-        hooks=[NonFinite(), watchdog, Stop(), record, Advice(config.threads), Validate(record), checkpoints],
+        hooks=[
+            NonFinite(),
+            watchdog,
+            Stop(),
+            record,
+            Advice(config.threads, start.notes),
+            Validate(record),
+            checkpoints,
+        ],
     )
     try:
         return trainer.fit(config.epochs, config.iterations)
@@ -83,13 +107,15 @@ run = train  # the public name: `mgwfbp.train` is a room
 
 
 class Advice(Hook):
-    """Says at the start which transport was taken on GPUs and why, and what keeps ranks from their cores."""
+    """Says `notes` at the start, which transport was taken on GPUs and why, and what keeps ranks from their cores."""
 
-    def __init__(self, threads: int | None) -> None:
-        self.threads = threads
+    def __init__(self, threads: int | None, notes: Sequence[str] = ()) -> None:
+        self.threads, self.notes = threads, notes
 
     def open(self, trainer: Trainer) -> None:
         """Say it. Collective."""
+        for note in self.notes:
+            trainer.say(note)
         transport = trainer.planner.transport
         if transport is not None and transport.reason and trainer.net.kernels.name == "cupy":
             trainer.say(f"transport {transport.name}: {transport.reason}")
@@ -135,8 +161,28 @@ def load_kernels(world: World, name: str | None, math: str | None = None, share_
     return kernels
 
 
+def same_config(given: Config | Mapping[str, Any], world: World) -> tuple[Config, Checkpoint | None]:
+    """(the run's options on all ranks, on rank 0 the checkpoint that it goes on from). Collective. Raises SharedError.
+
+    What `given` does not say is as it was in the run that is resumed. Where files lie may differ from rank to rank.
+    """
+    said = given.to_dict() if isinstance(given, Config) else dict(given)
+    found, taken = None, None
+    with world.together():
+        if world.rank == 0:
+            found = find_checkpoint(said)
+            if not isinstance(given, Config):
+                taken = {name: value for name, value in options_of_run(said, found).items() if name not in said}
+    taken = world.comm.bcast(taken, root=0)
+    with world.together():
+        config = given if isinstance(given, Config) else Config(**{"model": "", **(taken or {}), **said})
+        if not config.model:
+            raise UserError("name a model (mgwfbp train lenet), or a run to go on with (--resume FOLDER)")
+    return config, found
+
+
 class Start(NamedTuple):
-    """A run about to begin. `folder` and `checkpoint` are None on all ranks but 0."""
+    """A run about to begin. `folder` and `checkpoint` are None on all ranks but 0, which has things to `changes`."""
 
     net: Net
     data: Data
@@ -145,9 +191,17 @@ class Start(NamedTuple):
     network: AffineCost | TableCost | None
     folder: RunFolder | None
     checkpoint: Checkpoint | None
+    changes: list[dict[str, Any]]
+    notes: list[str]
 
 
-def same_start(config: Config, world: World, kernels: Kernels, network: AffineCost | TableCost | None = None) -> Start:
+def same_start(
+    config: Config,
+    world: World,
+    kernels: Kernels,
+    network: AffineCost | TableCost | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> Start:
     """Load the data, build the net, compare the ranks, make the run folder. Collective.
 
     Raises UserError on all ranks if one cannot start, or if ranks differ in their options, version or model: then
@@ -161,6 +215,8 @@ def same_start(config: Config, world: World, kernels: Kernels, network: AffineCo
             network = cost_from_spec(config.network)
         given = {name: getattr(config, name) for name in HYPERPARAMETERS}
         optimizer = make_optimizer(config.optimizer, given, Config("").to_dict())
+        if config.rates:
+            optimizer.rates = rates_from_text(config.rates)
         global_batch = config.global_batch(world.size)
         if global_batch < world.size:
             raise UserError(
@@ -173,12 +229,8 @@ def same_start(config: Config, world: World, kernels: Kernels, network: AffineCo
         global_batch = min(global_batch, len(data.train_labels))
         iterations = total_iterations(len(data.train_labels), global_batch, config.epochs, config.iterations)
         check_lr(config.lr_policy, config.lr, iterations)
-        net = build(config.model, data.shape, data.classes)
-        net.name = config.model
-        for head in net.heads:
-            head.loss.smoothing = config.label_smoothing
-        fuse(net).allocate(seed=config.seed, kernels=kernels)
-    options = config.to_dict()
+        net = make_net(config, data, kernels)
+    options, about = config.to_dict(), provenance(world)
     agree(
         world.comm,
         "model, options or version",
@@ -192,20 +244,53 @@ def same_start(config: Config, world: World, kernels: Kernels, network: AffineCo
             f"mgwfbp {__version__}",
         ],
     )
-    folder = checkpoint = None
+    folder, changes, notes = None, [], []
     with world.together():
         if world.rank == 0:
-            checkpoint = find_checkpoint(config, global_batch, iterations, net.arena.fingerprint(), data.fingerprint)
+            if checkpoint is not None:
+                samples = len(data.train_labels)
+                now, note = check_resumed(
+                    checkpoint, config, global_batch, samples, net.arena.fingerprint(), data.fingerprint
+                )
+                changes = [*checkpoint.record.get("changes", []), *(change._asdict() for change in now)]
+                notes = [*(f"changed: {c.option} from {c.before} to {c.now}" for c in now), *filter(None, [note])]
+            elif config.weights:  # the trainer gives all ranks those of rank 0
+                but = head_layers(net) if config.replace_head else []
+                load_weights(net, config.weights, but=tuple(but))
+                notes = [f"begins with the weights of {config.weights}" + (f", but {', '.join(but)}" if but else "")]
             place = run_folder_of(config, checkpoint)
             overwrite = config.overwrite or (checkpoint is None and ended_early(config))
             resumed = checkpoint.iteration if checkpoint and in_folder(checkpoint, place) else None
             folder = RunFolder(place, config.model, overwrite, resumed)
-            used = {"world_size": world.size, "threads": config.threads or world.threads, "kernels": kernels.name}
-            folder.write("config.json", {**options, **used})
+            about |= {"world_size": world.size, "threads": config.threads or world.threads, "kernels": kernels.name}
+            folder.write("config.json", {**options, "used": about, **({"changes": changes} if changes else {})})
     with world.together():
         if (fault := fault_from_environment()) is not None:
             data = FaultyData(data, fault, world.rank)
-    return Start(net, data, optimizer, global_batch, network, folder, checkpoint)
+    return Start(net, data, optimizer, global_batch, network, folder, checkpoint, changes, notes)
+
+
+def make_net(config: Config, data: Data, kernels: Kernels) -> Net:
+    """The net that `config` names, for images and classes of `data`. Raises UserError, with what would fit it."""
+    try:
+        net = build(config.model, data.shape, data.classes)
+    except UserError as error:
+        usual = build(config.model).input.shape if config.model in MODELS else data.shape
+        if usual == data.shape:
+            raise
+        height, width, channels = usual
+        images = f"--data images:{height} or " if channels == 3 and height == width and height >= 64 else "--data "
+        raise UserError(
+            f"{error}; {config.model} is made for {height}×{width}×{channels} and {data.name} has "
+            f"{'×'.join(map(str, data.shape))}: {images}synthetic:{height}x{width}x{channels}x10"
+        ) from None
+    net.name = config.model
+    for head in net.heads:
+        head.loss.smoothing = config.label_smoothing
+    if config.freeze:
+        net.freeze(*(part.strip() for part in config.freeze.split(",")))
+    fuse(net).allocate(seed=config.seed, kernels=kernels)
+    return net
 
 
 def open_data(config: Config, world: World) -> Data:

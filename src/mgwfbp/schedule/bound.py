@@ -12,23 +12,23 @@ def lower_bound_s(workload: Workload, cost: Cost) -> float:
     """Seconds that no schedule's iteration can undercut, whatever its buckets, their order, and what forward waits for.
 
     A schedule here sends whole layers in messages over one channel, none before its layers' gradients are ready, each
-    before the next forward of its layers begins. The layers are numbered in gradient-ready order; r_l is the time from
-    the start of backward at which layer l is ready, q_l the forward time of the layers 1..l, B and F those of backward
+    before the next forward of its layers begins. The layers 0..L−1 are in gradient-ready order; r_l is the time from
+    the start of backward at which layer l is ready, q_l the forward time of the layers 0..l, B and F those of backward
     and forward, p_l the bytes of layer l and S the prefix sums. Then
 
         iteration ≥ max( B + F,  max over l of  r_l + w_l + q_l ),
 
-    where w_l is a lower bound on the channel's time for the layers l, l+1, …, L.
+    where w_l is a lower bound on the channel's time for the layers l, l+1, …, L−1.
     Proof. None of these layers is ready before r_l, so no message that holds one of them starts before r_l; on one
     channel those messages follow each other, so the last of them ends no earlier than r_l plus their total time. It
-    holds a layer of l..L, whose forward cannot begin before, and from there on q_l or more is left.
-    It remains to bound the total. There is at least one such message, and together they carry M = S_L − S_{l−1} bytes,
+    holds a layer of l..L−1, whose forward cannot begin before, and from there on q_l or more is left.
+    It remains to bound the total. There is at least one such message, and together they carry M = S(L) − S(l) bytes,
     or more if one also holds an earlier layer.
     For t(m) = a + b·m the k ≥ 1 messages take k·a + b·(bytes) ≥ a + b·M: w_l = a + b·M.
-    For any other monotone t, let ρ be the smallest t(m)/m over 0 < m ≤ S_L: the messages take ≥ ρ·M. And the one that
+    For any other monotone t, let ρ be the smallest t(m)/m over 0 < m ≤ S(L): the messages take ≥ ρ·M. And the one that
     holds layer l has p_l bytes or more, so it takes ≥ t(p_l) by monotony, and q_l or more is left after it. w_l is the
     larger of the two.
-    (For a table ρ is attained at a measured size or at S_L: between neighbouring points t(m)/m = slope + constant/m is
+    (For a table ρ is attained at a measured size or at S(L): between neighbouring points t(m)/m = slope + constant/m is
     monotone. For a user's own callable ρ is taken as 0, which is always valid.)
     Where an all-reduce is split in halves that are cheaper together than the whole, they take its place.
     """

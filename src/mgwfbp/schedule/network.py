@@ -27,6 +27,10 @@ class Network:
     reduce_scatter_s: tuple[float, ...] | None = None
     all_gather_s: tuple[float, ...] | None = None
 
+    def __post_init__(self) -> None:
+        # MPICH calls itself "MPICH Version:      5.0.2".
+        object.__setattr__(self, "source", " ".join(self.source.split()))
+
     @cached_property
     def cost(self) -> TableCost:
         """The table as a cost."""

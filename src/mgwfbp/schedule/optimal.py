@@ -1,10 +1,10 @@
 """The exactly optimal schedule: a dynamic programme over cut points.
 
-In gradient-ready order let r(j) be the time layer j's gradient is ready and S(j) the bytes of the first j layers.
-One channel sends the buckets in order, so if a prefix of j layers is to end with the bucket (i, j], that bucket
-starts when the prefix i is sent and layer j is ready:
+In gradient-ready order let r(j) be the time layer j's gradient is ready (layers 0..L−1) and S(j) the bytes of the
+first j layers. One channel sends the buckets in order, so if a prefix of j layers is to end with the bucket i..j−1,
+that bucket starts when the prefix i is sent and layer j−1 is ready:
 
-    f(j) = min over i < j of  max(f(i), r(j)) + t(S(j) − S(i)),      f(0) = 0.
+    f(j) = min over i < j of  max(f(i), r(j−1)) + t(S(j) − S(i)),      f(0) = 0.
 
 It is exact for every monotone cost t, because finishing a prefix earlier never delays what follows.
 The paper's Algorithm 1 decides greedily, layer by layer, and can miss this optimum (docs/architecture.md).
@@ -52,7 +52,7 @@ def optimal(workload: Workload, cost: Cost) -> Schedule:
 def _fewest(ready: list[float], prefix: list[int], cost: Cost, latest: float, most: int) -> list[int] | None:
     """The starts of the fewest buckets, at most `most`, that end by `latest`; None if there are none so few.
 
-    With k buckets the first j layers end at f_k(j) = min over i < j of max(f_{k−1}(i), r(j)) + t(S(j) − S(i)).
+    With k buckets the first j layers end at f_k(j) = min over i < j of max(f_{k−1}(i), r(j−1)) + t(S(j) − S(i)).
     """
     layers, takes = len(ready), message_times(cost, prefix)
     begins = np.array([0.0, *ready])
@@ -88,8 +88,8 @@ def _affine(ready: list[float], prefix: list[int], a: float, b: float) -> tuple[
     """The same DP for t(M) = a + b·M in O(L).
 
     f and r do not decrease, so the candidates i < j split in two.
-    Those with f(i) ≤ r(j) start at r(j): the largest such i sends the fewest bytes. It only moves right as j grows.
-    Those with f(i) > r(j) start at f(i): the best has the smallest f(i) − b·S(i), a minimum over a window that loses
+    Those with f(i) ≤ r(j−1) start at r(j−1): the largest such i sends the fewest bytes. It only moves right as j grows.
+    Those with f(i) > r(j−1) start at f(i): the best has the smallest f(i) − b·S(i), a minimum over a window that loses
     elements on its left and gains them on its right; `window` keeps the indices whose keys still can be that minimum,
     in ascending order of key, so its head is the answer. Each index enters and leaves once.
     """
@@ -97,7 +97,7 @@ def _affine(ready: list[float], prefix: list[int], a: float, b: float) -> tuple[
     finish = [0.0] * (layers + 1)
     before = [0] * (layers + 1)
     window: deque[tuple[float, int]] = deque()  # (f(i) − b·S(i), i)
-    idle = 0  # the largest i with f(i) ≤ r(j)
+    idle = 0  # the largest i with f(i) ≤ r(j−1)
     for j in range(1, layers + 1):
         r, sent = ready[j - 1], b * prefix[j]
         while idle + 1 < j and finish[idle + 1] <= r:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mgwfbp.errors import UserError, unknown_name
+from mgwfbp.errors import UserError, check_free, unknown_name
 from mgwfbp.fields import bytes_from_text
 from mgwfbp.schedule.bound import lower_bound_s
 from mgwfbp.schedule.cost import Cost, startup_s
@@ -29,12 +29,14 @@ Policy = Callable[[Workload, Cost], Schedule]
 POLICIES: dict[str, Policy] = {}
 TIE = 1e-9  # times that differ by less are equal
 SIZED = ("bucket:25MiB", "dear:25MB")  # examples of those with a size in their name
+KINDS = ("bucket", "dear")  # theirs; `find_policy` never asks the registry for these
 
 
 def policy(name: str) -> Callable[[Policy], Policy]:
-    """Decorator that registers a policy under `name`."""
+    """Decorator that registers a policy under `name`. Raises UserError if another one has that name."""
 
     def register(function: Policy) -> Policy:
+        check_free("policy", name, function, {**dict.fromkeys(KINDS), **POLICIES})
         POLICIES[name] = function
         return function
 
@@ -66,7 +68,7 @@ def find_policy(name: str) -> Policy:
     Raises UserError with the nearest name.
     """
     kind, _, text = name.partition(":")
-    if kind in ("bucket", "dear"):
+    if kind in KINDS:
         size = bytes_from_text(text, f"schedule {name!r}")
         return lambda workload, cost: fixed_size(workload, size, name, SHARDED if kind == "dear" else ALL_REDUCE)
     if name not in POLICIES:

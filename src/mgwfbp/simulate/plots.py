@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from mgwfbp.errors import UserError
@@ -37,7 +38,7 @@ def _figure(width: float, height: float) -> Any:
         matplotlib.use("Agg")
         from matplotlib.figure import Figure
     except ImportError:
-        raise UserError("plots need matplotlib: pip install 'mgwfbp[plot]'") from None
+        raise UserError("plots need matplotlib: pip install matplotlib, or in a clone pip install '.[plot]'") from None
     return Figure(figsize=(width, height), dpi=150, layout="constrained")
 
 
@@ -55,14 +56,21 @@ def save(figure: Any, path: str) -> None:
 
 
 def speedup_plot(
-    rows: Sequence[Row], title: str, marks: Sequence[tuple[str, int, float]] = (), marks_label: str = "measured"
+    rows: Sequence[Row],
+    title: str,
+    marks: Sequence[tuple[str, int, float]] = (),
+    marks_label: str = "measured",
+    unit: str = "nodes",
+    note: str = "",
 ) -> Any:
     """Speed-up against nodes, a line a schedule; `marks` are published points (schedule, nodes, speed-up).
 
-    The bound is the speed-up that no schedule can pass on that network.
+    The bound is the speed-up that no schedule can pass on that network. `unit` is what the node counts count, `note`
+    a line below the axes; both are the network's (specs.Cluster). Raises UserError where matplotlib is missing.
     """
     figure = _figure(6.4, 4.2)
     axes = figure.subplots()
+    rows = sorted(rows, key=lambda row: row.nodes)
     nodes = sorted({row.nodes for row in rows})
     names = list(dict.fromkeys(row.schedule for row in rows))
     axes.plot(nodes, nodes, color="#444444", linestyle=":", linewidth=1, label="ideal: n")
@@ -91,9 +99,17 @@ def speedup_plot(
             )
     if marks:
         axes.scatter([], [], s=60, facecolors="none", edgecolors="#444444", marker="o", label=marks_label)
-    axes.set(xlabel="nodes", ylabel="speed-up over one node (images/s ratio)", title=title)
-    axes.set_xticks(nodes, [str(n) for n in nodes])
-    axes.set(xlim=(0, 1.03 * max(nodes)), ylim=(0, 1.03 * max(nodes)))
+    axes.set(xlabel=unit, ylabel=f"speed-up over one {unit.removesuffix('s')} (images/s ratio)", title=title)
+    if note:
+        figure.supxlabel(fill(note, 130), fontsize=7)
+    largest = max(nodes)
+    # Beside 64 the labels of 1 and 2 would read 12: from the right, those that would touch the last one are left out.
+    labels, left = {}, largest * 2.0
+    for n in reversed(nodes):
+        labels[n] = str(n) if left - n > 0.03 * largest else ""
+        left = n if labels[n] else left
+    axes.set_xticks(nodes, [labels[n] for n in nodes])
+    axes.set(xlim=(0, 1.03 * largest), ylim=(0, 1.03 * largest))
     axes.grid(True, which="major", color="#EEEEEE")
     axes.legend(frameon=False, fontsize=8)
     return figure

@@ -1,15 +1,17 @@
 """What the command line calls a WORKLOAD and a network SPEC, by name or file.
 
-A workload is a file or a shipped one (`k80-googlenet`). A network is a file, a line, a formula or one of the paper's
-clusters:
+A workload is a file, a run folder, which has one, or a shipped one (`k80-googlenet`). A network is a file, a run
+folder, a line, a formula or one of the paper's clusters:
 
     network.json                                              what `mgwfbp bench allreduce -o` wrote
+    networks.json:8                                           of several networks in a file the one of 8 ranks
     a=633.5us,b=3.92ns                                        seconds a message, seconds a byte
     ring:alpha=45.25us,beta=0.993ns,gamma=2.5ns,nodes=64      one of five algorithms
     k80-10gbe:64                                              a preset and its number of nodes
 
 Where a command sweeps the number of nodes, it is left out: `ring:alpha=…,beta=…,gamma=…`, `k80-10gbe`. A file may hold
-one cost for each number of nodes: {"networks": [NETWORK, …]}, each with its "ranks".
+one cost for each number of nodes: {"networks": [NETWORK, …]}, each with its "ranks". Beside that, "unit" says what is
+counted ("nodes", "GPUs" or, where it is missing, "ranks"), and "note" what to know when reading its figures.
 """
 
 from __future__ import annotations
@@ -29,12 +31,15 @@ from mgwfbp.schedule.clusters import ALGORITHMS, ring
 from mgwfbp.simulate.figures import read_shipped, shipped
 
 AnyCost = AffineCost | TableCost
+UNITS = ("nodes", "GPUs", "ranks")
 
 
 class Cluster(NamedTuple):
     """A network for any number of nodes: `cost(nodes)`; `nodes` is the number that the SPEC named, if it did.
 
     `known` are the node counts it can give (None: all); with `fixed` the cost is one and the same for all of them.
+    `unit` is what those numbers count, one of UNITS: nodes, GPUs (several may share a node), or ranks where neither is
+    known. `note` is a line for readers of its figures, "" where there is nothing to say.
     """
 
     spec: str
@@ -42,13 +47,20 @@ class Cluster(NamedTuple):
     nodes: int | None = None
     known: tuple[int, ...] | None = None
     fixed: bool = False
+    unit: str = "ranks"
+    note: str = ""
+
+    def between(self, n: int) -> AnyCost:
+        """The all-reduce cost between `n` of them; one alone sends nothing on any network. Raises UserError."""
+        return self.cost(n) if n > 1 else AffineCost(0.0, 0.0)
 
 
 def cost_from_spec(spec: str) -> AnyCost:
     """The all-reduce cost that a network SPEC stands for. Raises UserError that names the part that is wrong."""
     cluster = cluster_from_spec(spec)
     if cluster.nodes is None and not cluster.fixed:
-        _nodes("", f"network {spec!r}", ":" if spec.partition(":")[0] not in ALGORITHMS else ",nodes=")
+        joint = ",nodes=" if spec.partition(":")[0] in ALGORITHMS else ":"
+        _nodes("", f"network {spec!r}", joint, cluster.unit)
     return cluster.cost(cluster.nodes or 1)
 
 
@@ -57,22 +69,29 @@ def cluster_from_spec(spec: str) -> Cluster:
     where = f"network {spec!r}"
     name, colon, rest = spec.partition(":")
     if name == "k80-10gbe":
-        return Cluster(spec, k80_10gbe, _nodes(rest, where) if colon else None)
+        return Cluster(spec, k80_10gbe, _nodes(rest, where) if colon else None, unit="nodes")
     if name in shipped("network"):
         cluster = cluster_from_dict(read_shipped("network", name), f"network {name}", spec)
-        return cluster._replace(nodes=_nodes(rest, where)) if colon else cluster
+        return cluster._replace(nodes=_nodes(rest, where, unit=cluster.unit)) if colon else cluster
     if name in ALGORITHMS:
         values = assignments(rest, where, ("alpha", "beta", "gamma"), ("nodes",))
         alpha, beta, gamma = (seconds_from_text(values[key], f"{where}: {key}") for key in ("alpha", "beta", "gamma"))
         nodes = _nodes(values["nodes"], where, ",nodes=") if "nodes" in values else None
-        return Cluster(spec, lambda n: ALGORITHMS[name](n, alpha, beta, gamma), nodes)
-    if "=" in spec and not colon and not spec.endswith(".json"):
+        return Cluster(spec, lambda n: ALGORITHMS[name](n, alpha, beta, gamma), nodes, unit="nodes")
+    if "=" in spec and not colon and not spec.endswith(".json") and not Path(spec).is_dir():
         values = assignments(spec, where, ("a", "b"))
         cost = AffineCost(seconds_from_text(values["a"], f"{where}: a"), seconds_from_text(values["b"], f"{where}: b"))
         return Cluster(spec, lambda n: cost, fixed=True)
-    if not Path(spec).is_file() and ((colon and "=" in spec) or not re.search(r"[./]", spec)):
+    file, colon, count = spec.rpartition(":")
+    if Path(spec).exists() or not (file and Path(file).exists()):
+        file, colon = spec, ""
+    if not (file and Path(file).exists()) and ((":" in spec and "=" in spec) or not re.search(r"[./]", spec)):
         raise unknown_name("network", name, ["k80-10gbe", *shipped("network"), *ALGORITHMS])
-    return cluster_from_dict(read_json(spec, "network file"), f"network file {spec}", spec)
+    file = _of_run(file, "network.json")
+    cluster = cluster_from_dict(read_json(file, "network file"), f"network file {file}", spec)
+    if colon and cluster.fixed:
+        raise UserError(f"{where}: the file has one network, whose number of ranks it knows: leave :{count} out")
+    return cluster._replace(nodes=_nodes(count, where, unit=cluster.unit)) if colon else cluster
 
 
 def k80_10gbe(nodes: int) -> AffineCost:
@@ -82,9 +101,14 @@ def k80_10gbe(nodes: int) -> AffineCost:
 
 def cluster_from_dict(value: dict[str, Any], where: str, spec: str) -> Cluster:
     """The network in a file: one NETWORK object, or several of different numbers of ranks. Raises UserError."""
+    unit, note = value.get("unit", "ranks"), value.get("note", "")
+    if unit not in UNITS:
+        raise UserError(f'{where}: "unit" must be one of {", ".join(UNITS)}, found {str(unit)[:40]!r}')
+    if not isinstance(note, str):
+        raise UserError(f'{where}: "note" must be a text, found {str(note)[:40]!r}')
     if "networks" not in value:
         cost = cost_from_dict(value, where)
-        return Cluster(spec, lambda n: cost, fixed=True)
+        return Cluster(spec, lambda n: cost, fixed=True, unit=unit, note=note)
     entries = value["networks"]
     if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
         raise UserError(f'{where}: "networks" must be a list of JSON objects')
@@ -96,10 +120,10 @@ def cluster_from_dict(value: dict[str, Any], where: str, spec: str) -> Cluster:
     def cost_of(nodes: int) -> AnyCost:
         if nodes not in table:
             known = ", ".join(map(str, sorted(table)))
-            raise UserError(f"{where}: measured for {known} nodes only, not for {nodes}")
+            raise UserError(f"{where}: measured for {known} {unit} only, not for {nodes}")
         return table[nodes]
 
-    return Cluster(spec, cost_of, known=tuple(sorted(table)))
+    return Cluster(spec, cost_of, known=tuple(sorted(table)), unit=unit, note=note)
 
 
 def cost_from_dict(value: dict[str, Any], where: str) -> AnyCost:
@@ -120,20 +144,26 @@ def cost_from_dict(value: dict[str, Any], where: str) -> AnyCost:
     return AffineCost(number(value, "a_s", where), number(value, "b_s_per_byte", where))
 
 
-def _nodes(text: str, where: str, joint: str = ":") -> int:
+def _nodes(text: str, where: str, joint: str = ":", unit: str = "nodes") -> int:
     if not re.fullmatch(r"\d{1,10}", text) or not 1 <= int(text) <= 10**9:
         raise UserError(
-            f"{where}: needs its number of nodes, a whole number ≥ 1, as in …{joint}64; found {text[:20]!r}"
+            f"{where}: needs its number of {unit}, a whole number ≥ 1, as in …{joint}64; found {text[:20]!r}"
         )
     return int(text)
 
 
+def _of_run(path: str, name: str) -> str:
+    """`path`, or the file `name` in it if it is a run folder."""
+    return str(Path(path) / name) if Path(path).is_dir() else path
+
+
 def workload_from_spec(spec: str) -> Workload:
-    """The workload in the file `spec`, or the shipped one of that name (`k80-googlenet`). Raises UserError."""
+    """The workload in a file or run folder, or the shipped one of that name (`k80-googlenet`). Raises UserError."""
     if spec in shipped("workload"):
         return workload_from_dict(read_shipped("workload", spec), f"workload {spec}")
     if "/" in spec or "." in spec or Path(spec).exists():
-        return workload_from_dict(read_json(spec, "workload file"), f"workload file {spec}")
+        file = _of_run(spec, "workload.json")
+        return workload_from_dict(read_json(file, "workload file"), f"workload file {file}")
     raise unknown_name("workload", spec, shipped("workload"))
 
 

@@ -11,13 +11,16 @@ from mgwfbp.schedule import Schedule, Workload, compared, lower_bound_s, make_sc
 from mgwfbp.simulate.jitter import Jitter, jittered
 from mgwfbp.simulate.specs import AnyCost, Cluster
 
+FEWEST = 5  # node counts of a plot: two points draw a straight line through whatever lies between them
+
 
 class Row(NamedTuple):
     """One schedule on one number of nodes; seconds.
 
-    `speedup` is n · (forward + backward) / iteration, as in the paper; `efficiency` is speedup / n; `bound_s` is the
-    time that no schedule can undercut and `above_bound` the relative distance from it. With jitter `iteration_s` is
-    the mean over the trials and `low_s`, `high_s` the interval that holds 95 % of them.
+    `nodes` is n: nodes, GPUs or ranks, as the cluster's `unit` says. `speedup` is n · (forward + backward) / iteration,
+    as in the paper; `efficiency` is speedup / n; `bound_s` is the time that no schedule can undercut and `above_bound`
+    the relative distance from it. With jitter `iteration_s` is the mean over the trials and `low_s`, `high_s` the
+    interval that holds 95 % of them.
     """
 
     nodes: int
@@ -36,18 +39,33 @@ class Row(NamedTuple):
 
 def node_counts(text: str | None, cluster: Cluster) -> list[int]:
     """The node counts of `--nodes 4,8,16`, or those that the network itself names. Raises UserError."""
+    unit = cluster.unit
     if text is None:
         if cluster.nodes is not None:
             return [cluster.nodes]
         if cluster.known is not None:
             return list(cluster.known)
-        raise UserError(f"network {cluster.spec!r} is for any number of nodes: say which, --nodes 4,8,16,32,64")
+        raise UserError(f"network {cluster.spec!r} is for any number of {unit}: say which, --nodes 4,8,16,32,64")
     if cluster.nodes is not None:
-        raise UserError(f"network {cluster.spec!r} names {cluster.nodes} nodes already: leave that out, or --nodes")
+        raise UserError(f"network {cluster.spec!r} names {cluster.nodes} {unit} already: leave that out, or --nodes")
     parts = [part.strip() for part in text.split(",")]
     if not all(re.fullmatch(r"\d{1,10}", part) and 1 <= int(part) <= 10**9 for part in parts):
         raise UserError(f"--nodes {text!r}: write whole numbers ≥ 1 with commas between, 4,8,16,32,64")
     return [int(part) for part in parts]
+
+
+def plotted_counts(counts: Sequence[int], cluster: Cluster) -> list[int]:
+    """The node counts of a plot, ascending: `counts`, and where they are fewer than FEWEST, others beside them.
+
+    These are the powers of two, or one and what the network knows: all up to the largest of `counts`, and if that is
+    not enough the next ones. Fewer than FEWEST come back where the network knows no more.
+    """
+    chosen = set(counts)
+    others = [1, *cluster.known] if cluster.known else [2**power for power in range(31)]
+    for other in others if len(chosen) < FEWEST else ():
+        if other < max(counts) or len(chosen) < FEWEST:
+            chosen.add(other)
+    return sorted(chosen)
 
 
 def sweep(
@@ -57,7 +75,7 @@ def sweep(
     rows = []
     alone = workload.forward_s + workload.backward_s
     for n in nodes:
-        cost = cluster.cost(n)
+        cost = cluster.between(n)
         bound = lower_bound_s(workload, cost)
         schedules = {name: make_schedule(name, workload, cost) for name in names or compared()}
         noisy = jittered(workload, cost, list(schedules.values()), n, jitter) if jitter else None

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from mgwfbp.comm import Comm, Message
-from mgwfbp.errors import SharedError
+from mgwfbp.errors import DivergedError, SharedError
 from mgwfbp.net import Net
 from mgwfbp.optim import Optimizer
 from mgwfbp.schedule import NEEDS_ALL_SUMS, PIPELINED, SHARDED, Schedule
@@ -29,6 +29,8 @@ class AllReduced:
     """
 
     parted = False  # whether each rank has the sums of its own parts only
+    begun = False
+    missing: frozenset[int] = frozenset()  # layers whose bucket was left to the next forward, and not taken there
     first_batch: Callable[[], None] | None = None  # looks at the first one
 
     def __init__(
@@ -45,12 +47,15 @@ class AllReduced:
         """Nothing is on its way."""
 
     def begin(self) -> None:
-        """Hand the schedule to the comm thread. Collective with another schedule than before."""
+        """Hand the schedule to the comm thread; RuntimeError if a call is missing. Collective with another schedule."""
+        if self.begun or self.missing:
+            lacks = "finish() was not called" if self.begun else "forward was not given before_layer"
+            raise RuntimeError(f"begin: {lacks}; an iteration is forward with before_layer, begin, backward, finish")
         if self.first_batch is not None:
             self.first_batch()
             self.first_batch = None
         self.optimizer.steps += 1
-        self.lr = self.optimizer.lr  # of this iteration, whenever its updates are made
+        self.begun, self.lr = True, self.optimizer.lr  # of this iteration, whenever its updates are made
         self.comm.begin(self.schedule)
 
     def gradient_ready(self, layer: int) -> None:
@@ -98,16 +103,16 @@ class AllReduced:
 
     def over(self, finite: bool) -> bool:
         """The iteration is over; returns `finite`."""
-        self.taken, self._taking = self._taking, []
+        self.taken, self._taking, self.begun = self._taking, [], False
         return finite
 
     def drain(self) -> None:
         """Return when nothing is on its way."""
 
     def check(self, iteration: int) -> None:
-        """Raise SharedError, on all ranks, if a sum since the last check was not finite. Collective if `parted`."""
+        """Raise DivergedError, on all ranks, if a sum since the last check was not finite. Collective if `parted`."""
         if not self.gradients.agree(self.finite and self.gradients.finite_so_far(), parted=self.parted):
-            raise SharedError(
+            raise DivergedError(
                 f"iteration {iteration}, or one since the last line of the log: a sum of gradients is not finite: "
                 "training has diverged, or its data is bad; try a smaller --lr; --schedule optimal names the layer"
             )
@@ -117,7 +122,6 @@ class IntoForward(AllReduced):
     """Messages may still be on their way when the next forward begins: each of its layers waits for its own bucket."""
 
     coming: Iterator[Message] = iter(())
-    missing: frozenset[int] = frozenset()  # layers whose bucket has not been taken
 
     def leave(self, coming: Iterator[Message]) -> None:
         """Leave what comes to the next forward."""

@@ -13,6 +13,11 @@ from mgwfbp.kernels import Kernels
 from mgwfbp.net import Arena
 
 
+def all_finite(array: np.ndarray) -> bool:
+    """Whether all elements of a float array are finite. A sum says it, unless large finite ones add up to infinity."""
+    return math.isfinite(array.sum()) or bool(np.isfinite(array).all())
+
+
 class Gradients:
     """The sums of the ranks' gradients in `arena`; `clip_norm` is the longest that they may be (None: any length).
 
@@ -25,10 +30,9 @@ class Gradients:
 
     def finite(self, parts: Sequence[slice]) -> bool:
         """Whether the gradients in `parts` are finite. On a GPU that is yes, until `finite_so_far` asks for all."""
-        sums = [self.arena.gradients[part].sum() for part in parts]
         if self.kernels.xp is np:
-            return all(math.isfinite(total) for total in sums)
-        self._unread += sums
+            return all(all_finite(self.arena.gradients[part]) for part in parts)
+        self._unread += [self.arena.gradients[part].sum(dtype=np.float64) for part in parts]
         return True
 
     def finite_so_far(self) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from mgwfbp.comm import World, agree, choose_transport, closed_together, open_comm, open_transport
 from mgwfbp.data import Batch, Data, batches, total_iterations
-from mgwfbp.errors import SharedError
+from mgwfbp.errors import DivergedError, SharedError
 from mgwfbp.kernels import keep_freed_memory, threads
 from mgwfbp.net import Net, fuse
 from mgwfbp.optim import Optimizer
@@ -110,7 +110,7 @@ class Trainer:
                             self.settle()
                         hook.after(batch, done)
                 if not done.finite and not self.skip:
-                    raise SharedError(f"iteration {self.done}: a gradient is not finite: training has diverged")
+                    raise DivergedError(f"iteration {self.done}: a gradient is not finite: training has diverged")
                 if self.stopping is not None and not batch.last:
                     raise self.stopping
             with self._patiently():
@@ -226,6 +226,7 @@ class Trainer:
             **self.figures.measured(self.world.max, self.global_batch),
             predicted_iteration_s=plan.iteration_s,
             val_accuracy=self.accuracy,
+            validated_on=self.data.validates,
             parameters_sha256=self.world.comm.allgather(self.net.arena.parameters_sha256()),
         )
 

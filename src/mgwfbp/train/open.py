@@ -69,7 +69,7 @@ def exchange(
 
 def share_weights(world: World, net: Net) -> None:
     """Give all ranks the parameters and the state of rank 0. Collective."""
-    for array in (net.arena.parameters, net.state):
+    for array in (net.arena.parameters, net.frozen, net.state):
         whole = to_host(array)
         world.comm.Bcast(whole, root=0)
         array[...] = net.kernels.xp.asarray(whole)

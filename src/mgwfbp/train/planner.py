@@ -65,7 +65,8 @@ class Planner:
     ) -> None:
         self.world, self.net, self.policy, self.modes, self.global_batch = world, net, policy, modes, global_batch
         self.transport, self.network, self.may_shard = transport, network, may_shard
-        self.settle, self.told, self.watch = settle, told, Watch(world.max, replan)
+        alone = world.size == 1 and replan == "auto"  # nothing is sent, so nothing could be planned better
+        self.settle, self.told, self.watch = settle, told, Watch(world.max, "never" if alone else replan)
         self.plan: Plan | None = None
         self.profile_until = 1
         self.profiled: list[IterationTimes] = []

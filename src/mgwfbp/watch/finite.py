@@ -8,9 +8,10 @@ import numpy as np
 
 from mgwfbp.comm import World
 from mgwfbp.data import Batch
-from mgwfbp.errors import SharedError
-from mgwfbp.net import Net
+from mgwfbp.errors import DivergedError
+from mgwfbp.net import Net, to_host
 from mgwfbp.schedule import PIPELINED
+from mgwfbp.train.gradients import all_finite
 from mgwfbp.train.loop import Hook
 from mgwfbp.train.times import Done
 
@@ -21,7 +22,7 @@ class NonFinite(Hook):
     _before: tuple[Batch, float] | None = None
 
     def after(self, batch: Batch, done: Done) -> None:
-        """Collective where a gradient is not finite, which all ranks know. Raises SharedError."""
+        """Collective where a gradient is not finite, which all ranks know. Raises DivergedError."""
         trainer, now = self.trainer, (batch, done.loss)
         if not done.finite:
             net, exchange = trainer.net, trainer.exchange
@@ -31,7 +32,7 @@ class NonFinite(Hook):
             untouched, state = trainer.skip or (not pipelined and net.kernels.xp is np), net.state.copy()
             where = f"iteration {bad.number + 1}: {origin(trainer.world, net, bad, loss, untouched=untouched)}"
             if not trainer.skip:
-                raise SharedError(
+                raise DivergedError(
                     f"{where}: training has diverged, or its data is bad; try a smaller --lr, or --on-nan skip"
                 )
             trainer.say(f"{where}; skipped, nothing was changed")
@@ -51,8 +52,8 @@ def origin(world: World, net: Net, batch: Batch, loss: float, *, untouched: bool
     if untouched and len(labels):
         net.forward(images, labels, batch.step, batch.size)
         net.backward()
-        sums = [float(net.arena.gradients[part].sum()) for part in net.arena.layer_slices]
-        bad = next((name for name, total in zip(net.arena.names, sums, strict=True) if not isfinite(total)), None)
+        parts = zip(net.arena.names, net.arena.layer_slices, strict=True)
+        bad = next((name for name, part in parts if not all_finite(to_host(net.arena.gradients[part]))), None)
     found = world.comm.allgather((loss, bad))
     for rank, (value, layer) in enumerate(found):
         if not isfinite(value):

@@ -1,9 +1,10 @@
-"""Asked to stop: SIGTERM or SIGUSR1 ends the run after its iteration, with a checkpoint; a later second one at once."""
+"""Asked to stop: SIGTERM, SIGUSR1 or Ctrl-C ends a run after its iteration, with a checkpoint; a second one at once."""
 
 from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -16,7 +17,7 @@ from mgwfbp.train.loop import Hook, Trainer
 from mgwfbp.train.times import Done
 
 EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: not done, start it again
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 EVERY_S = 0.5  # how often ranks ask each other, about
 # Slurm signals the ranks, and the launcher that it signals as well passes it on: within this time it is one request.
 ECHO_S = 1.0
@@ -35,7 +36,8 @@ class Stop(Hook):
 
     @contextmanager
     def _listening(self) -> Iterator[None]:
-        before: dict[int, Any] = {number: signal.signal(number, self._note) for number in SIGNALS}
+        ours = SIGNALS if threading.current_thread() is threading.main_thread() else ()  # others cannot take any over
+        before: dict[int, Any] = {number: signal.signal(number, self._note) for number in ours}
         try:
             yield
         finally:
@@ -64,6 +66,10 @@ class Stop(Hook):
     def _note(self, number: int, frame: FrameType | None) -> None:
         if not self.seen:
             self.seen, self.seen_s = number, time.monotonic()
+            if number == signal.SIGINT and self.trainer.world.rank == 0:
+                os.write(
+                    2, b"\nmgwfbp: stopping after this iteration; Ctrl-C again ends at once, without a checkpoint\n"
+                )
         elif time.monotonic() - self.seen_s > ECHO_S:
-            signal.signal(number, signal.SIG_DFL)
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
             os.kill(os.getpid(), number)

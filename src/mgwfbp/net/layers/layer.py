@@ -50,12 +50,18 @@ class Layer:
     """
 
     kernels: Kernels
+    frozen = False  # whether its parameters stay as they are (Net.freeze): then only `backward_input` is called
 
     def __init__(self) -> None:
         self.name = type(self).__name__
         self.index = 0  # place in the network, set by it: part of the random streams
         self.parameters: list[Tensor] = []
         self.state: list[Tensor] = []
+
+    @property
+    def learns(self) -> bool:
+        """Whether it has parameters that training changes."""
+        return bool(self.parameters) and not self.frozen
 
     def connect(self, *shapes: Shape) -> Shape:
         """Declare parameters for inputs of `shapes`; return the output's shape. Raises UserError on a wrong shape."""

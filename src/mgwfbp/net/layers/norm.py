@@ -12,7 +12,7 @@ class BatchNorm2d(Layer):
 
     x is (batch, height, width, channels) or (batch, channels). In training μ and σ² are those of this rank's part of
     the batch (each rank its own, as in DDP and Caffe), and the running ones move towards them by `momentum`, the
-    variance unbiased, as torch has it; otherwise the running ones are used.
+    variance unbiased, as torch has it; otherwise, and where the layer is frozen, the running ones are used.
     """
 
     gamma: Array
@@ -40,7 +40,7 @@ class BatchNorm2d(Layer):
     def forward(self, x: Array, step: Step) -> Array:
         """Normalise by the batch's statistics in training, by the running ones otherwise."""
         k = self.kernels
-        if step.training:
+        if step.training and not self.frozen:
             self.mean, variance = k.channel_moments(x)
             count = x.size // x.shape[-1]
             self.running_mean += self.momentum * (self.mean - self.running_mean)
@@ -66,10 +66,14 @@ class BatchNorm2d(Layer):
     def backward_input(self, dy: Array) -> Array:
         """dx = γ/√(σ²+ε) · (dy − mean(dy) − x̂ · mean(dy·x̂)): the means are dβ and dγ over the number of elements.
 
-        Not from the gradient views: by now the comm thread may be adding the other ranks' sums into them.
+        Not from the gradient views: by now the comm thread may be adding the other ranks' sums into them. Frozen, μ
+        and σ² do not depend on x, and the means are left out.
         """
         scale, count = self.gamma * self.inverse_std, dy.size // dy.shape[-1]
-        means = self.sum_dy / count, self.sum_dy_x / count
+        if self.frozen:
+            means = (self.kernels.xp.zeros_like(self.gamma),) * 2
+        else:
+            means = self.sum_dy / count, self.sum_dy_x / count
         return self.kernels.batch_norm_gradient(
             self.x, self.y, dy, self.mean, self.inverse_std, scale, *means, self.relu
         )

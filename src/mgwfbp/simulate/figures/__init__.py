@@ -9,7 +9,7 @@ from mgwfbp.files import parse_json
 
 
 def shipped(kind: str) -> list[str]:
-    """The names of the shipped files of `kind` ("workload", "network" or "paper")."""
+    """The names of the shipped files of `kind`: "workload", "network", "paper" or "independent"."""
     suffix = f".{kind}.json"
     return sorted(entry.name.removesuffix(suffix) for entry in files(__name__).iterdir() if entry.name.endswith(suffix))
 
