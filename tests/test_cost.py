@@ -74,8 +74,25 @@ def test_tables_are_monotone_everywhere(points):
 
 def test_table_between_below_and_above_its_points():
     cost = TableCost((100, 200, 400), (1.0, 2.0, 3.0))
-    assert [cost(size) for size in (0, 100, 150, 400)] == [1.0, 1.0, 1.5, 3.0]
+    assert [cost(size) for size in (100, 150, 400)] == [1.0, 1.5, 3.0]
+    assert 0 < cost.affine.a < 1
+    assert [cost(0), cost(50)] == pytest.approx([cost.affine.a, (cost.affine.a + 1) / 2])
     assert cost(1000) == pytest.approx(3.0 + 600 * (3.0 - 1.0) / 300)  # the slope from a quarter of the largest size on
+
+
+def test_a_table_of_large_sizes_knows_a_small_messages_cost_by_its_line():
+    sizes = [2**i for i in range(22, 28)]
+    cost = TableCost(tuple(map(float, sizes)), tuple(30e-6 + 2e-10 * size for size in sizes))
+    small = np.array([0, 4, 1024, 2**21])
+    assert costs(cost, small) == pytest.approx(30e-6 + 2e-10 * small)
+
+
+def test_below_its_first_size_a_table_costs_no_more_than_there_and_never_less_than_nothing():
+    level = TableCost((100.0, 110.0, 120.0, 1000.0), (1.0, 2.0, 2.0, 2.0))
+    assert level.affine.a > 1
+    assert [level(0), level(50), level(100)] == [1.0, 1.0, 1.0]
+    steep = TableCost((100.0, 200.0, 300.0, 400.0), (1.0, 3.0, 9.0, 27.0))
+    assert [steep(0), steep(50)] == [0.0, 0.5]
 
 
 def test_costs_take_a_users_scalar_function():

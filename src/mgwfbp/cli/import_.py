@@ -7,9 +7,12 @@ from typing import Any
 import click
 
 from mgwfbp.cli.options import examples, option
+from mgwfbp.errors import UserError
 from mgwfbp.files import write_json
-from mgwfbp.schedule import workload_to_dict
-from mgwfbp.simulate.logs import bcaffe_workload, nccl_network, osu_network, read_log
+from mgwfbp.schedule import Workload, workload_to_dict
+from mgwfbp.simulate import logs
+
+READERS = {"osu-log": logs.osu_network, "nccl-log": logs.nccl_network, "imb-log": logs.imb_network}
 
 
 @click.group("import", short_help="Turn public logs into WORKLOAD and NETWORK files.")
@@ -17,15 +20,74 @@ def command() -> None:
     """Turn public logs into WORKLOAD and NETWORK files."""
 
 
+log_file = click.argument("log", metavar="FILE")
+network_file = option("-o", "--output", required=True, metavar="NETWORK.json", help="Where to write the cost.")
+which_ranks = option(
+    "--ranks",
+    type=click.IntRange(1),
+    help="Only the rows of so many ranks; where the log does not say it, how many there were.  [default: all]",
+)
+
+
+@command.command("auto", **examples("mgwfbp import auto all_reduce_perf.log -o network.json"))
+@log_file
+@option("-o", "--output", required=True, metavar="OUT.json", help="Where to write the workload or the cost.")
+@which_ranks
+def auto(log: str, output: str, ranks: int | None) -> None:
+    """A log of any of these kinds: finds out which, and does as that command."""
+    text = logs.read_log(log)
+    kind = logs.log_kind(text, log)
+    click.echo(f"{log}: {kind.name}, read as by mgwfbp import {kind.command}")
+    if kind.command in READERS:
+        _write_network(output, READERS[kind.command](text, log, ranks=ranks))
+    elif ranks is None:
+        _write_workload(output, logs.bcaffe_workload(text, log))
+    else:
+        raise UserError(f"{log}: is a {kind.name}, its layers' times have no ranks; leave --ranks out")
+
+
 @command.command("bcaffe-log", **examples("mgwfbp import bcaffe-log tmp8comm.log -o googlenet.json"))
-@click.argument("log", metavar="FILE")
+@log_file
 @option("-o", "--output", required=True, metavar="WORKLOAD.json", help="Where to write the workload.")
 @option("--block", type=click.IntRange(1), help="Which block of tensors.  [default: the last that is not all zeros]")
 @option("--forward-share", default=0.5, type=click.FloatRange(0), help="Forward time as a share of backward's.")
 @option("--batch-size", default=64, type=click.IntRange(1), help="Samples a rank; the log does not say.")
 def bcaffe(log: str, output: str, block: int | None, forward_share: float, batch_size: int) -> None:
     """A B-Caffe training log with its layer-wise backward times."""
-    workload = bcaffe_workload(read_log(log), log, block=block, forward_share=forward_share, batch_size=batch_size)
+    workload = logs.bcaffe_workload(
+        logs.read_log(log), log, block=block, forward_share=forward_share, batch_size=batch_size
+    )
+    _write_workload(output, workload)
+
+
+@command.command("osu-log", **examples("mgwfbp import osu-log allreduce8.log -o network.json"))
+@log_file
+@network_file
+@which_ranks
+def osu(log: str, output: str, ranks: int | None) -> None:
+    """An OSU all-reduce latency log (osu_allreduce, osu_iallreduce), of old and new versions."""
+    _write_network(output, logs.osu_network(logs.read_log(log), log, ranks=ranks))
+
+
+@command.command("nccl-log", **examples("mgwfbp import nccl-log all_reduce_perf.log -o network.json"))
+@log_file
+@network_file
+@which_ranks
+def nccl(log: str, output: str, ranks: int | None) -> None:
+    """The output of nccl-tests' all_reduce_perf."""
+    _write_network(output, logs.nccl_network(logs.read_log(log), log, ranks=ranks))
+
+
+@command.command("imb-log", **examples("mgwfbp import imb-log allreduce.txt --ranks 16 -o network.json"))
+@log_file
+@network_file
+@which_ranks
+def imb(log: str, output: str, ranks: int | None) -> None:
+    """The output of the Intel MPI Benchmarks (IMB-MPI1 Allreduce)."""
+    _write_network(output, logs.imb_network(logs.read_log(log), log, ranks=ranks))
+
+
+def _write_workload(output: str, workload: Workload) -> None:
     write_json(output, workload_to_dict(workload))
     click.echo(
         f"{output}: {len(workload.layers)} layers, {workload.nbytes / 1e6:.2f} MB of gradients, "
@@ -33,27 +95,24 @@ def bcaffe(log: str, output: str, block: int | None, forward_share: float, batch
     )
 
 
-@command.command("osu-log", **examples("mgwfbp import osu-log allreduce8.log -o network.json"))
-@click.argument("log", metavar="FILE")
-@option("-o", "--output", required=True, metavar="NETWORK.json", help="Where to write the cost.")
-@option("--ranks", type=click.IntRange(1), help="How many ranks, where the log does not say.")
-def osu(log: str, output: str, ranks: int | None) -> None:
-    """An OSU all-reduce latency log (osu_allreduce), of old and new versions."""
-    _write(output, osu_network(read_log(log), log, ranks=ranks))
-
-
-@command.command("nccl-log", **examples("mgwfbp import nccl-log all_reduce_perf.log -o network.json"))
-@click.argument("log", metavar="FILE")
-@option("-o", "--output", required=True, metavar="NETWORK.json", help="Where to write the cost.")
-def nccl(log: str, output: str) -> None:
-    """The output of nccl-tests' all_reduce_perf."""
-    _write(output, nccl_network(read_log(log), log))
-
-
-def _write(output: str, network: dict[str, Any]) -> None:
-    write_json(output, network)
-    ranks = f"{network['ranks']} ranks, " if network["ranks"] else ""
-    click.echo(
-        f"{output}: {ranks}{len(network['nbytes'])} sizes, {network['a_s'] * 1e6:.1f} µs a message + "
-        f"{network['b_s_per_byte'] * 1e9:.3f} ns a byte, R² {network['r2']:.3f}"
-    )
+def _write_network(output: str, found: dict[str, Any]) -> None:
+    write_json(output, found)
+    networks = found.get("networks", [found])
+    for network in networks:
+        known = f"{network['ranks']} ranks" if network["ranks"] else "ranks not known (--ranks N says them)"
+        click.echo(
+            f"{output}: {known}, {len(network['nbytes'])} sizes, {network['a_s'] * 1e6:.1f} µs a message + "
+            f"{network['b_s_per_byte'] * 1e9:.3f} ns a byte, R² {network['r2']:.3f}"
+        )
+        smallest, least_s = network["nbytes"][0], network["seconds"][0]
+        if smallest > logs.MOST_STARTUP_NBYTES:
+            start_s = logs.startup_beyond(network["nbytes"], network["seconds"])
+            click.echo(
+                f"{output}: nothing below {smallest:,} bytes was measured; smaller messages are taken by the line, "
+                f"from {start_s * 1e6:.1f} µs at 0 bytes to {least_s * 1e6:.1f} µs there"
+            )
+    if len(networks) > 1:
+        ranks = networks[-1]["ranks"]
+        click.echo(
+            f"{output}: {len(networks)} networks; say which, as in --network {output}:{ranks}, or let simulate sweep"
+        )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import click
@@ -48,7 +48,7 @@ def command(workload: str, network: str | None, schedules: tuple[str, ...], as_j
     WORKLOAD is a file, a run folder, or the shipped k80-googlenet.
     """
     if network is None:
-        if not Path(workload).is_dir():
+        if not os.path.isdir(workload):
             raise UserError("plan needs --network SPEC, as --network k80-10gbe:64; only a run folder has its own")
         network = workload
     work, cost = workload_from_spec(workload), cost_from_spec(network)

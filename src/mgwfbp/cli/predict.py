@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import click
@@ -60,7 +61,7 @@ def _files(given: tuple[str, ...]) -> list[Path]:
     """The files that are named, and those in the folders that are, by name. Raises UserError for an empty folder."""
     found: list[Path] = []
     for path in map(Path, given):
-        if not path.is_dir():
+        if not os.path.isdir(path):
             found.append(path)
             continue
         inside = sorted(entry for entry in path.iterdir() if entry.suffix.lower() in ENDINGS | {".npy"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from pathlib import Path
+import os
 from typing import Any
 
 import click
@@ -76,7 +76,7 @@ def command(
     if sweep is not None:
         _gains(work, sweep, schedules, as_json, as_csv, plot)
         return
-    if network is None and Path(workload).is_dir():
+    if network is None and os.path.isdir(workload):
         network = workload  # a run folder has both
     if network is None:
         raise UserError("simulate needs --network SPEC, for example --network k80-10gbe --nodes 8,64 (or --sweep)")

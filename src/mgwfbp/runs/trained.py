@@ -7,6 +7,7 @@ net.predict(net.inputs.read(Path("photo.jpg")))      # (1, classes), probabiliti
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -116,7 +117,7 @@ def read_weights(where: str | Path) -> Weights:
     Raises UserError if there are none, or none that say their names.
     """
     place = Path(where).expanduser()
-    if place.is_file():
+    if os.path.isfile(place):
         return _of_file(place)
     found = newest(place)
     if found is None:

@@ -42,9 +42,10 @@ class AffineCost:
 class TableCost:
     """A measured cost: linear between the measured sizes, made monotone by isotonic regression.
 
-    `nbytes` strictly ascending, `seconds` of the same length; at least two points. Below the first size the cost is
-    the first one's; above the last it grows with the slope of the table's last factor of four in size. `halves` as in
-    AffineCost. Raises UserError if the sizes do not ascend, or a value is negative or not finite.
+    `nbytes` strictly ascending, `seconds` of the same length; at least two points. Below the first size it falls to
+    the start-up of the affine fit, or stays if that is larger; above the last it grows with the slope of the table's
+    last factor of four in size. `halves` as in AffineCost. Raises UserError if the sizes do not ascend, or a value is
+    negative or not finite.
     """
 
     nbytes: tuple[float, ...]
@@ -71,6 +72,10 @@ class TableCost:
         # A single pair of neighbours would let one noisy point decide what every larger message costs.
         before = max(0, min(len(nbytes) - 2, int(np.searchsorted(nbytes, nbytes[-1] / 4, "right")) - 1))
         slope = (seconds[-1] - seconds[before]) / (nbytes[-1] - nbytes[before])
+        if nbytes[0] > 0:
+            # A table may begin at 4 MiB: were the first cost that of every smaller message, all schedules would merge.
+            start = min(self.affine.a, seconds[0])
+            nbytes, seconds = np.append(0.0, nbytes), np.append(start, seconds)
         return nbytes, seconds, float(slope)
 
     @cached_property

@@ -17,6 +17,7 @@ counted ("nodes", "GPUs" or, where it is missing, "ranks"), and "note" what to k
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -78,14 +79,14 @@ def cluster_from_spec(spec: str) -> Cluster:
         alpha, beta, gamma = (seconds_from_text(values[key], f"{where}: {key}") for key in ("alpha", "beta", "gamma"))
         nodes = _nodes(values["nodes"], where, ",nodes=") if "nodes" in values else None
         return Cluster(spec, lambda n: ALGORITHMS[name](n, alpha, beta, gamma), nodes, unit="nodes")
-    if "=" in spec and not colon and not spec.endswith(".json") and not Path(spec).is_dir():
+    if "=" in spec and not colon and not spec.endswith(".json") and not os.path.isdir(spec):
         values = assignments(spec, where, ("a", "b"))
         cost = AffineCost(seconds_from_text(values["a"], f"{where}: a"), seconds_from_text(values["b"], f"{where}: b"))
         return Cluster(spec, lambda n: cost, fixed=True)
     file, colon, count = spec.rpartition(":")
-    if Path(spec).exists() or not (file and Path(file).exists()):
+    if os.path.exists(spec) or not (file and os.path.exists(file)):
         file, colon = spec, ""
-    if not (file and Path(file).exists()) and ((":" in spec and "=" in spec) or not re.search(r"[./]", spec)):
+    if not (file and os.path.exists(file)) and ((":" in spec and "=" in spec) or not re.search(r"[./]", spec)):
         raise unknown_name("network", name, ["k80-10gbe", *shipped("network"), *ALGORITHMS])
     file = _of_run(file, "network.json")
     cluster = cluster_from_dict(read_json(file, "network file"), f"network file {file}", spec)
@@ -154,14 +155,14 @@ def _nodes(text: str, where: str, joint: str = ":", unit: str = "nodes") -> int:
 
 def _of_run(path: str, name: str) -> str:
     """`path`, or the file `name` in it if it is a run folder."""
-    return str(Path(path) / name) if Path(path).is_dir() else path
+    return str(Path(path) / name) if os.path.isdir(path) else path
 
 
 def workload_from_spec(spec: str) -> Workload:
     """The workload in a file or run folder, or the shipped one of that name (`k80-googlenet`). Raises UserError."""
     if spec in shipped("workload"):
         return workload_from_dict(read_shipped("workload", spec), f"workload {spec}")
-    if "/" in spec or "." in spec or Path(spec).exists():
+    if "/" in spec or "." in spec or os.path.exists(spec):
         file = _of_run(spec, "workload.json")
         return workload_from_dict(read_json(file, "workload file"), f"workload file {file}")
     raise unknown_name("workload", spec, shipped("workload"))
