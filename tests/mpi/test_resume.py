@@ -13,9 +13,12 @@ from mpi4py import MPI
 
 from mgwfbp.data import load
 from mgwfbp.errors import SharedError
+from mgwfbp.net import tensors
 from mgwfbp.runs.checkpoint import newest
 from mgwfbp.runs.config import Config
+from mgwfbp.runs.judge import judge
 from mgwfbp.runs.start import train
+from mgwfbp.runs.trained import trained
 
 from .conftest import first_ranks
 
@@ -209,7 +212,7 @@ def test_other_data_is_not_gone_on_with(world, shared_folder, monkeypatch):
         return load(spec, folder, seed + 1)
 
     monkeypatch.setattr("mgwfbp.runs.start.load", other)
-    with pytest.raises(SharedError, match="is of other data"):
+    with pytest.raises(SharedError, match="has data 2048 .* this run 2048"):
         train(Config("mlp", resume=out, **options), world)
 
 
@@ -251,3 +254,104 @@ def test_the_umask_is_kept(world, shared_folder):
         files = [path for path in Path(out).rglob("*") if path.is_file()]
         assert len(files) > 6
         assert not any(path.stat().st_mode & 0o077 for path in files)
+
+
+LENET = {**RUN, "data": "synthetic:28x28x1x10", "shift": 0, "flip": False, "checkpoint_every": None, "iterations": None}
+
+
+def test_a_run_that_is_resumed_is_as_it_was_but_for_what_is_said(world, shared_folder, capsys):
+    out, whole = f"{shared_folder}/run", f"{shared_folder}/whole"
+    options = {**LENET, "lr_policy": "fixed", "epochs": 1}
+    train(Config("mlp", out=out, **options), world)
+    longer = train({"resume": out, "epochs": 2}, world)
+    at_once = train(Config("mlp", out=whole, **{**options, "epochs": 2}), world)
+    assert longer["parameters_sha256"] == at_once["parameters_sha256"]
+    assert longer["iterations"] == at_once["iterations"]
+    if world.rank == 0:
+        assert "goes by the run's length" not in capsys.readouterr().out  # fixed does not
+        config = json.loads(Path(out, "config.json").read_text())
+        assert (config["epochs"], config["lr"], config["seed"]) == (2, 0.01, 1)
+        steps = longer["iterations"] // 2
+        assert config["changes"] == [{"after": steps, "option": "iterations", "before": steps, "now": 2 * steps}]
+    with pytest.raises(SharedError, match="all 64 iterations are done, .*ask for more than 2 with --epochs"):
+        train({"resume": out}, world)
+
+
+def test_a_learning_rate_that_goes_by_the_length_counts_the_new_one_and_says_so(world, shared_folder, capsys):
+    out = f"{shared_folder}/run"
+    train(Config("mlp", out=out, **{**LENET, "epochs": 1}), world)
+    train({"resume": out, "epochs": 2}, world)
+    if world.rank == 0:
+        assert (
+            "from here on 64 iterations count instead of 32, and the learning rate is 0.005" in capsys.readouterr().out
+        )
+        rates = [line["lr"] for line in lines(out) if "lr" in line]
+        assert rates[31] == pytest.approx(0.01 / 32)
+        assert rates[32] == pytest.approx(0.01 * (1 - 32 / 64))
+
+
+def test_what_decides_weights_is_changed_only_where_that_is_meant(world, shared_folder, capsys):
+    out = f"{shared_folder}/run"
+    train(Config("mlp", out=out, **{**LENET, "epochs": 1}), world)
+    with pytest.raises(SharedError, match="is from a run with lr 0.01, this one has 0.002; leave .* or --change"):
+        train({"resume": out, "epochs": 2, "lr": 0.002}, world)
+    train({"resume": out, "epochs": 2, "lr": 0.002, "change": True}, world)
+    if world.rank == 0:
+        assert "changed: lr from 0.01 to 0.002" in capsys.readouterr().out
+        record = newest(Path(out)).record
+        assert record["changes"][0] == {"after": 32, "option": "lr", "before": 0.01, "now": 0.002}
+
+
+def test_fewer_iterations_are_no_extension(world, shared_folder):
+    out = f"{shared_folder}/run"
+    train(Config("mlp", out=out, **{**LENET, "iterations": 9, "checkpoint_every": 3}), world)
+    early = {"resume": f"{out}/checkpoints/iteration-00000003", "iterations": 6, "out": f"{out}2"}
+    with pytest.raises(SharedError, match="from a run of 9 iterations, this one has 6; more are fine"):
+        train(early, world)
+    assert train({**early, "change": True}, world)["iterations"] == 6
+
+
+def test_a_checkpoint_names_its_tensors_and_what_the_net_saw(world, shared_folder):
+    out = f"{shared_folder}/run"
+    options = {**RUN, "iterations": 4}
+    train(Config("resnet20", out=out, freeze="stem/*,stage1/*", **options), world)
+    if world.rank == 0:
+        record, arrays = newest(Path(out)).record, newest(Path(out)).arrays
+        array, start, shape = record["tensors"]["fc.weight"]
+        found = arrays[array][start : start + 640].reshape(shape)
+        assert shape == [64, 10]
+        assert found.std() > 0
+        assert record["tensors"]["stem/conv.weight"][0] == "frozen"
+        assert record["input"]["class_names"] == [str(number) for number in range(10)]
+        again = trained(out)
+        assert np.array_equal(tensors(again.net)["fc.weight"], found)
+    resumed = train({"resume": out, "iterations": 6}, world)
+    assert len(set(resumed["parameters_sha256"])) == 1
+    with pytest.raises(SharedError, match="is from a run with freeze stem/.*,stage1/.*, this one has None"):
+        train(Config("resnet20", resume=out, **{**RUN, "iterations": 8}), world)
+
+
+def test_fine_tuning_begins_with_the_weights_and_leaves_what_is_frozen(world, shared_folder, capsys):
+    first, second = f"{shared_folder}/first", f"{shared_folder}/second"
+    train(Config("lenet", out=first, **{**LENET, "iterations": 4}), world)
+    options = {**LENET, "iterations": 3, "data": "synthetic:28x28x1x3"}
+    with pytest.raises(SharedError, match=r"ip2.weight is \(500, 10\) there and \(500, 3\) here; --replace-head"):
+        train(Config("lenet", out=second, weights=first, **options), world)
+    train(
+        Config("lenet", out=second, weights=first, replace_head=True, freeze="conv*", rates="ip1=0", **options), world
+    )
+    if world.rank == 0:
+        assert f"begins with the weights of {first}, but ip2" in capsys.readouterr().out
+        before, after = tensors(trained(first).net), tensors(trained(second).net)
+        same = {name for name in before if np.array_equal(before[name], after.get(name))}
+        assert same == {"conv1.weight", "conv1.bias", "conv2.weight", "conv2.bias", "ip1.weight", "ip1.bias"}
+
+
+def test_evaluation_of_a_run_is_that_of_its_end_on_any_number_of_ranks(world, shared_folder):
+    out = f"{shared_folder}/run"
+    summary = train(Config("resnet20", out=out, **{**RUN, "iterations": 5}), world)
+    found = judge(world, out)
+    assert found["accuracy"] == summary["val_accuracy"]
+    assert (found["samples"], found["validated_on"], found["iteration"]) == (512, "validation", 5)
+    with pytest.raises(SharedError, match=r"are for images of \(8, 8, 3\) in 10 classes .*, synthetic:8x8x3x4 has"):
+        judge(world, out, data="synthetic:8x8x3x4")
