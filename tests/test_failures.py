@@ -118,6 +118,26 @@ def test_a_signal_to_one_rank_stops_all_with_a_checkpoint_and_the_run_goes_on_fr
     assert ends[0]["parameters_sha256"] == ends[1]["parameters_sha256"]
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_ctrl_c_is_a_stop_with_a_checkpoint(tmp_path, ranks):
+    start = [MPIRUN, "-n", str(ranks)] if ranks > 1 else []
+    command = [*start, *TRAIN, "--epochs", "40", "--out", str(tmp_path / "run")]
+    job = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path, start_new_session=True
+    )
+    for line in job.stdout:
+        if line.startswith("iteration"):
+            break
+    os.killpg(job.pid, signal.SIGINT)  # as a terminal does: to all in the foreground
+    _, errors = job.communicate(timeout=30)
+    assert "stopping after this iteration; Ctrl-C again ends at once" in errors
+    assert "SIGINT: stopped after iteration" in errors
+    assert job.returncode == 75 or ranks > 1  # MPICH's launcher leaves with a code of its own
+    assert list((tmp_path / "run" / "checkpoints").iterdir())
+    for name in ("workload.json", "schedule.json"):
+        assert json.loads((tmp_path / "run" / name).read_text())
+
+
 @pytest.mark.parametrize(
     ("fault", "says"),
     [

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 import traceback
 from importlib import import_module
@@ -119,6 +120,8 @@ def main() -> None:
         if world is None or world.rank == 0:
             sys.stderr.write(f"mgwfbp: {error}\n")
         code = error.code
+        for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)  # an echo of what was asked for must not change the exit code now
     except UserError as error:
         code = _mistake(str(error), shared=isinstance(error, SharedError))
         code = getattr(error, "code", code)
