@@ -65,9 +65,15 @@ def test_a_rank_that_stalls_is_reported_by_all_and_ends_the_job(tmp_path):
     )
     assert done.returncode != 0
     assert "rank 1 on " in done.stderr
-    assert "the comm thread is idle; the main thread is at" in done.stderr  # of the one that stalls, before its forward
-    assert "is on its way, other ranks may not have sent theirs" in done.stderr  # of the one that waits for it
-    assert "fault.py" in done.stderr
+    # Of the one that stalls, before its forward: its own line, not the one of Python's where it waits.
+    (stalls,) = [line for line in done.stderr.splitlines() if "rank 1 on" in line and "nothing for 1 s" in line]
+    assert "fault.py:" in stalls
+    assert "in strike: threading.Event().wait(); if other ranks wait, they wait for this one" in stalls
+    # Of the one that waits for it.
+    (waits,) = [line for line in done.stderr.splitlines() if "rank 0 on" in line and "nothing for 1 s" in line]
+    assert "this rank has sent bucket 0 (layers 0 to " in waits
+    assert ") and waits for ranks that have not; the main thread waits for other ranks at " in waits
+    assert "exchange.py:" in waits
     assert "the whole job ends" in done.stderr
 
 
@@ -144,6 +150,7 @@ def test_ctrl_c_is_a_stop_with_a_checkpoint(tmp_path, ranks):
         ("rank=1,iteration=3", "kind missing"),
         ("rank=1,iteration=3,kind=burn", "kind must be raise, exit"),
         ("rank=one,iteration=3,kind=kill", "rank must be a whole number"),
+        ("rank=5,iteration=3,kind=kill", "there is no rank 5, the ranks are 0 to 1"),
         ("rank=1,iteration=3,kind=delay:soon", "is no time"),
         ("nonsense", "not of the form KEY=VALUE"),
     ],
@@ -183,6 +190,88 @@ def test_a_script_of_ones_own_that_fails_on_one_rank_ends_too(tmp_path, where):
     assert "rank 1 on " in done.stderr
     if where != "exit":
         assert ("MemoryError" if where == "memory" else "RuntimeError: mine") in done.stderr
+
+
+IN_BACKWARD = """
+import time
+import mgwfbp as mg
+
+class Slow(mg.layers.ReLU):
+    def backward(self, dy):
+        if trainer.done == 4 and trainer.world.rank == 1:
+            time.sleep(100)
+        return super().backward(dy)
+
+def dense(outputs, inputs):
+    return mg.layers.Linear(inputs, outputs)
+
+net = mg.models.mlp()
+for node in net.nodes:
+    if isinstance(node.layer, mg.layers.ReLU):
+        node.layer.__class__ = Slow
+data = mg.load("synthetic:28x28x1x10")
+trainer = mg.Trainer(net, data, mg.SGD(lr=0.005), batch_size=4, schedule="wfbp", hooks=[mg.Watchdog(1, 3)])
+trainer.fit(epochs=1)
+"""
+
+
+def test_a_rank_that_stalls_in_backward_is_the_one_that_has_not_sent(tmp_path):
+    (tmp_path / "mine.py").write_text(IN_BACKWARD)
+    done = run(MPIRUN, "-n", 2, sys.executable, "mine.py", cwd=tmp_path)
+    assert done.returncode != 0
+    assert "this rank has not sent bucket 1 (layers 1 to 1) yet: it is the one that the others wait for" in done.stderr
+    assert "in backward: time.sleep(100)" in done.stderr
+    assert "this rank has sent bucket 1 (layers 1 to 1) and waits for ranks that have not" in done.stderr
+
+
+LEAVES = """
+import os, sys, threading, time
+from mgwfbp.comm import World
+world, how = World(), sys.argv[1]
+if world.rank == 1:
+    if how == "caught":
+        try:
+            sys.exit(3)
+        except SystemExit:
+            pass
+    if how == "thread":
+        thread = threading.Thread(target=sys.exit, args=(3,))
+        thread.start()
+        thread.join()
+    if how == "zero":
+        sys.exit(0)
+    if how == "finally":
+        try:
+            sys.exit(3)
+        finally:
+            time.sleep(1)
+else:
+    time.sleep(8)
+print("the end", flush=True)
+"""
+
+
+@pytest.mark.parametrize("how", ["caught", "thread", "zero", "no"])
+def test_a_rank_that_is_done_well_waits_for_the_others(tmp_path, how):
+    """A sys.exit that the script caught, or that ended another thread, is none; the others take as long as they take."""
+    (tmp_path / "leaves.py").write_text(LEAVES)
+    done = run(MPIRUN, "-n", 2, sys.executable, "leaves.py", how, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("the end") == (1 if how == "zero" else 2)
+    assert done.stderr.count("rank 1 on ") == 1
+    assert "is done and waits for ranks that are not; MGWFBP_EXIT_S=60 would end the job" in done.stderr
+
+
+def test_a_rank_that_is_done_waits_as_long_as_it_is_told(tmp_path):
+    (tmp_path / "leaves.py").write_text(LEAVES)
+    command = [MPIRUN, "-n", 2, sys.executable, "leaves.py"]
+    done = run(*command, "no", cwd=tmp_path, MGWFBP_EXIT_S="1.5")
+    assert done.returncode != 0
+    assert "waited 1.5 s (MGWFBP_EXIT_S) for ranks that are not; the whole job ends" in done.stderr
+    mistake(run(*command, "no", cwd=tmp_path, MGWFBP_EXIT_S="soon"), "must be a number of seconds above 0")
+    done = run(*command, "finally", cwd=tmp_path)  # no limit, but an exit with a code that nobody caught
+    assert done.returncode == 3
+    assert "left by sys.exit(3); the whole job ends" in done.stderr
 
 
 def test_an_image_that_one_ranks_loader_cannot_decode_ends_all_with_its_name(tmp_path):

@@ -127,7 +127,7 @@ def test_lr_policies(policy):
 def test_faults(text):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MGWFBP_FAULT", text.replace("\0", "").encode(errors="ignore").decode())
-        one_line_or_right(fault_from_environment)
+        one_line_or_right(lambda: fault_from_environment(2))
 
 
 @few

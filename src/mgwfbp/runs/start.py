@@ -125,19 +125,20 @@ class Advice(Hook):
 
 def crowded(world: World, threads: int | None) -> list[str]:
     """What keeps ranks from their cores, a line each, the same on all ranks. Collective."""
-    wanted = (threads or world.threads) * world.local_size
-    bound, over = world.max([world.size > 1 and world.own_cores == 1 < (os.cpu_count() or 1), wanted > world.cores])
+    each = threads or world.threads
+    bound = world.size > 1 and world.own_cores == 1 < (os.cpu_count() or 1)
+    everyone = world.comm.allgather((each * world.local_size - world.cores, world.local_size, each, world.cores, bound))
     warnings = []
-    if bound:
+    if any(bound for *_, bound in everyone):
         warnings.append(
             "warning: a rank is bound to a single core, which its comm thread and its backward pass share; "
-            "mpirun --bind-to none (Open MPI), -bind-to none (MPICH), srun --cpus-per-task=2 or more"
+            "mpirun --bind-to none (Open MPI), -bind-to none (MPICH), srun --cpus-per-task=2 or more; "
+            "OMP_PROC_BIND does so, too: unset it"
         )
-    if over:
-        warnings.append(
-            f"warning: {world.local_size} ranks × {threads or world.threads} threads on {world.cores} cores; "
-            f"--threads {max(1, world.cores // world.local_size)} would be right"
-        )
+    over, ranks, each, cores, _ = max(everyone)  # of the machine that is worst off
+    if over > 0:
+        advice = f"--threads {cores // ranks} would be right" if ranks <= cores else f"use {cores} ranks at most"
+        warnings.append(f"warning: {ranks} ranks × {each} threads on {cores} cores; {advice}")
     return warnings
 
 
@@ -265,7 +266,7 @@ def same_start(
             about |= {"world_size": world.size, "threads": config.threads or world.threads, "kernels": kernels.name}
             folder.write("config.json", {**options, "used": about, **({"changes": changes} if changes else {})})
     with world.together():
-        if (fault := fault_from_environment()) is not None:
+        if (fault := fault_from_environment(world.size)) is not None:
             data = FaultyData(data, fault, world.rank)
     return Start(net, data, optimizer, global_batch, network, folder, checkpoint, changes, notes)
 

@@ -91,23 +91,48 @@ def shared_ns(spans: Sequence[Interval], others: Sequence[Interval]) -> int:
     return total
 
 
+class Sample:
+    """Rows of numbers, of which at most MOST are kept, evenly spread over all: a run may have millions of iterations.
+
+    `mean` is the exact mean of all rows' first number.
+    """
+
+    MOST = 4096
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[float, ...]] = []
+        self._count, self._total, self._every = 0, 0.0, 1
+
+    def add(self, row: tuple[float, ...]) -> None:
+        """Count `row`, and keep it if it is its turn."""
+        if self._count % self._every == 0:
+            self.rows.append(row)
+        self._count, self._total = self._count + 1, self._total + row[0]
+        if len(self.rows) > self.MOST:
+            self.rows, self._every = self.rows[::2], self._every * 2
+
+    @property
+    def mean(self) -> float:
+        """The mean of the first numbers."""
+        return self._total / self._count
+
+
 class Figures:
     """Medians for a run's summary. Only full batches count, a short last one would spoil them."""
 
     def __init__(self) -> None:
-        self._figures: dict[bool, list[tuple[float, ...]]] = {False: [], True: []}  # planned?
-        self._short: list[tuple[float, ...]] = []  # the last short batch, for runs that have nothing else
+        self._figures = {False: Sample(), True: Sample()}  # planned?
+        self._short = Sample()  # the last short batch, for runs that have nothing else
 
     def add(self, figures: tuple[float, ...], *, full: bool, planned: bool) -> None:
         """An iteration is over, of a full batch or not, by a plan or not; `figures` are `Done.figures`."""
-        if full:
-            self._figures[planned].append(figures)
-        else:
-            self._short = [figures]
+        if not full:
+            self._short = Sample()
+        (self._figures[planned] if full else self._short).add(figures)
 
     def planned_again(self) -> None:
         """From here another plan is followed: the summary measures the last one."""
-        self._figures[True].clear()
+        self._figures[True] = Sample()
 
     def measured(self, max_over_ranks: Callable[[list[float]], list[float]], global_batch: int) -> dict[str, float]:
         """The summary's measurements: medians over the planned iterations, of the slowest rank. Collective.
@@ -115,10 +140,9 @@ class Figures:
         A run too short to follow its plan is measured by its profiled iterations. `images_per_s` is by the mean, not
         the median: it counts the slow iterations too.
         """
-        kept = self._figures[True] or self._figures[False] or self._short
-        mean = sum(figures[0] for figures in kept) / len(kept)
-        middle = [median(values) for values in zip(*kept, strict=True)]
-        mean, seconds, exposed, unhidden, backward, forward = max_over_ranks([mean, *middle])
+        kept = next(each for each in (self._figures[True], self._figures[False], self._short) if each.rows)
+        middle = [median(values) for values in zip(*kept.rows, strict=True)]
+        mean, seconds, exposed, unhidden, backward, forward = max_over_ranks([kept.mean, *middle])
         return {
             "images_per_s": global_batch / mean,
             "iteration_s": seconds,

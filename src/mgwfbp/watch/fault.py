@@ -74,8 +74,8 @@ class FaultyData:
         return images if number is None else self.fault.strike(self.rank, number, images)
 
 
-def fault_from_environment() -> Fault | None:
-    """The fault that MGWFBP_FAULT describes, if it is set. Raises UserError for what is none."""
+def fault_from_environment(ranks: int) -> Fault | None:
+    """The fault that MGWFBP_FAULT describes, if it is set. Raises UserError for what is none on so many `ranks`."""
     text = os.environ.get(WHERE)
     if not text:
         return None
@@ -84,6 +84,8 @@ def fault_from_environment() -> Fault | None:
     for key in ("rank", "iteration"):
         if not values[key].isdecimal():
             raise UserError(f"{WHERE}: {key} must be a whole number, found {values[key]!r}")
+    if int(values["rank"]) >= ranks:
+        raise UserError(f"{WHERE}: there is no rank {values['rank']}, the ranks are 0 to {ranks - 1}")
     if kind not in KINDS or (rest and kind != "delay"):
         raise UserError(f"{WHERE}: kind must be {', '.join(KINDS[:-1])} or delay:2s, found {values['kind']!r}")
     delay_s = seconds_from_text(rest, f"{WHERE}: delay") if kind == "delay" else 0.0
