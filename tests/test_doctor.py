@@ -17,6 +17,9 @@ def test_alone_it_says_what_there_is():
     for topic in ("versions", "MPI", "launcher", "cores", "BLAS", "kernels", "GPUs", "all-reduce"):
         assert any(line.split(maxsplit=1)[1].startswith(topic) for line in done.stdout.splitlines()), topic
     assert "no launcher: 1 rank on 1 machine" in done.stdout
+    assert "one rank sends nothing, so the network was not tried" in done.stdout
+    assert "mpirun -n 2 mgwfbp doctor" in done.stdout
+    assert "MB/s" not in done.stdout
 
 
 @needs_mpirun

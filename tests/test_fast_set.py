@@ -143,7 +143,7 @@ def test_what_makes_openmp_bind(environment, found):
 
 
 CORES = """
-import os, threading
+import os, sys, threading
 from mgwfbp.comm import World
 from mgwfbp.runs.start import load_kernels
 world, before, found = World(), os.sched_getaffinity(0), []
@@ -151,7 +151,7 @@ load_kernels(world, "fast")
 thread = threading.Thread(target=lambda: found.append(os.sched_getaffinity(0)))
 thread.start()
 thread.join()
-print(os.sched_getaffinity(0) == before == found[0], flush=True)
+sys.stdout.write(f"{os.sched_getaffinity(0) == before == found[0]}\\n")
 """
 
 

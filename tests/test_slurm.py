@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from mgwfbp.cli.main import COMMANDS
 from tests.slurm.cluster import ROOT, Job, UnavailableError, slurm
-from tests.test_cli import BIN, MPIRUN
+from tests.test_cli import BIN, MGWFBP, MPIRUN
 from tests.test_failures import TRAIN
 
 SCRIPTS = sorted((ROOT / "jobs").glob("*.sbatch"))
@@ -131,3 +134,44 @@ def test_each_rank_takes_a_gpu_of_its_own(cluster, launch, form, found):
     assert done.returncode == 0, done.stderr
     lines = sorted(done.stdout.splitlines())
     assert [line[: len(start)] for line, start in zip(lines, found, strict=True)] == found
+
+
+@pytest.mark.parametrize("manager", ["pmi2", "none"])
+def test_commands_at_the_prompt_of_a_step_work_alone_and_more_than_once(cluster, tmp_path, manager):
+    """The shell has the step's variables, and with pmi2 its one place among two ranks; each command is one rank."""
+    run = [MGWFBP, *TRAIN[1:], "--iterations", "3", "--overwrite", "--out", str(tmp_path / "run")]
+    lines = [f"{MGWFBP} doctor | grep launcher", f"{' '.join(run)} | tail -n 1", f"{MGWFBP} train mlp --lr no", "exit"]
+    _, text = at_a_prompt(["srun", "-n", "2", f"--mpi={manager}", "--pty", "bash", "--norc", "-i"], lines, cluster)
+    assert "no launcher: 1 rank on 1 machine" in text
+    assert summary(tmp_path / "run")["world_size"] == 1
+    assert "Invalid value for '--lr'" in text
+
+
+@pytest.mark.parametrize("command", ["{} doctor", "bash -c '{} doctor; true'"])
+def test_what_srun_starts_with_a_terminal_are_ranks(cluster, command):
+    code, text = at_a_prompt(
+        ["srun", "-n", "2", "--mpi=pmi2", "--pty", "bash", "-c", command.format(MGWFBP)], [], cluster
+    )
+    assert code == 0, text
+    assert "srun (pmi2): 2 ranks on 1 machine" in text
+
+
+def at_a_prompt(command, lines, environment):
+    """(exit code, all that came) of a command with a terminal of its own, in which `lines` are typed."""
+    master, slave = pty.openpty()
+    job = subprocess.Popen(
+        command, stdin=slave, stdout=slave, stderr=slave, env={**environment, "COLUMNS": "120"}, start_new_session=True
+    )
+    os.close(slave)
+    text, deadline = b"", threading.Timer(60, job.kill)
+    deadline.start()
+    try:
+        os.write(master, "".join(f"{line}\n" for line in lines).encode())
+        while piece := os.read(master, 4096):
+            text += piece
+    except OSError:  # the terminal is closed
+        pass
+    finally:
+        deadline.cancel()
+        os.close(master)
+    return job.wait(20), text.decode(errors="replace")

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import mpi4py
@@ -19,7 +18,7 @@ import threadpoolctl
 
 from mgwfbp.comm import MPI, HostTransport, World, choose, cuda_support, devices_here, placements
 from mgwfbp.errors import UserError
-from mgwfbp.kernels import kernel_set
+from mgwfbp.kernels import kernel_set, openmp_binding, why_not_fast
 from mgwfbp.kernels.gpu.load import why_not
 from mgwfbp.version import __version__
 
@@ -46,7 +45,7 @@ def examine(world: World) -> list[Finding]:
         Finding("versions", OK, f"mgwfbp {__version__}, Python {platform.python_version()}, NumPy {np.__version__}"),
         _same(everyone, "versions"),
         *_mpi(world, cuda),
-        _launcher(world, everyone),
+        *_launcher(world, everyone),
         *_cores(world, everyone),
         *_kernels(everyone),
         *gpus(everyone, cuda),
@@ -58,8 +57,10 @@ def examine(world: World) -> list[Finding]:
 def _facts(world: World) -> dict[str, Any]:
     """What only this rank can see."""
     kernel_set("numpy")
+    bound = openmp_binding()  # asked before the fast set is loaded, which overrules it
     pools, no_gpu = threadpoolctl.threadpool_info(), why_not()
     return {
+        "bound": bound,
         "host": socket.gethostname(),
         "versions": (__version__, platform.python_version(), np.__version__, MPI.Get_library_version()),
         "own_cores": world.own_cores,
@@ -67,7 +68,7 @@ def _facts(world: World) -> dict[str, Any]:
             (f"{pool['internal_api']} {pool['version']}" for pool in pools if pool["user_api"] == "blas"), "none"
         ),
         "threads": max((pool["num_threads"] for pool in pools), default=1),
-        "fast": _fast(),
+        "fast": why_not_fast(),
         "cupy": no_gpu,
         "visible": devices_here(),
         "device": device_check() if no_gpu is None else None,
@@ -113,11 +114,15 @@ def _wheel(vendor: str) -> bool:
     return True
 
 
-def _launcher(world: World, everyone: list[dict[str, Any]]) -> Finding:
+def _launcher(world: World, everyone: list[dict[str, Any]]) -> list[Finding]:
     hosts = list(dict.fromkeys(facts["host"] for facts in everyone))
     where = f"{world.size} rank{'s' * (world.size > 1)} on {len(hosts)} machine{'s' * (len(hosts) > 1)}"
     shown = ", ".join(hosts[:4]) + (", …" if len(hosts) > 4 else "")
-    return Finding("launcher", OK, f"{launcher()}: {where} ({shown})")
+    found = [Finding("launcher", OK, f"{launcher()}: {where} ({shown})")]
+    if world.apart:
+        text = "MPI takes ranks of one machine for ranks of several: their messages do not go through shared memory"
+        found.append(Finding("launcher", NOTE, text, "look at MPIR_CVAR_NOLOCAL, /dev/shm, and containers of one rank"))
+    return found
 
 
 def launcher(environment: Mapping[str, str] = os.environ) -> str:
@@ -141,22 +146,13 @@ def _cores(world: World, everyone: list[dict[str, Any]]) -> list[Finding]:
         advice = "mpirun --bind-to none (Open MPI), -bind-to none (MPICH), srun --cpus-per-task=2 or more"
         text = "a rank is bound to a single core, which its comm thread and its backward pass share"
         found.append(Finding("cores", NOTE, text, advice))
+    if bound := next((facts["bound"] for facts in everyone if facts["bound"]), None):
+        text = f"{bound}: OpenMP would bind all ranks of a machine to the same cores; the fast kernels do not follow it"
+        advice = "unset it; let the launcher bind ranks: srun --cpus-per-task, mpirun -bind-to"
+        found.append(Finding("cores", NOTE, text, advice))
     threads = max(facts["threads"] for facts in everyone)
     text = f"{everyone[0]['blas']}, {threads} threads by default; training uses {world.threads} a rank (--threads)"
     return [*found, Finding("BLAS", OK, text)]
-
-
-def _fast() -> str | None:
-    """Why the fast CPU set cannot be used; None if it can."""
-    if find_spec("numba") is None:
-        return "not installed, pip install 'mgwfbp[fast]'"
-    try:
-        from mgwfbp.kernels.fast import onednn
-
-        onednn.onednn()
-    except Exception as error:
-        return str(error).strip().splitlines()[0]
-    return None
 
 
 def _kernels(everyone: list[dict[str, Any]]) -> list[Finding]:
@@ -232,6 +228,9 @@ def device_check() -> dict[str, Any]:
 
 def _message(world: World) -> Finding:
     """An all-reduce of 4 MB, checked and timed."""
+    if world.size == 1:
+        text = "one rank sends nothing, so the network was not tried"
+        return Finding("all-reduce", NOTE, text, "mpirun -n 2 mgwfbp doctor, or under srun as your jobs")
     transport, elements = HostTransport(world.comm.Dup()), 1 << 20
     for _ in range(2):  # the first one connects
         array = np.full(elements, world.rank + 1, np.float32)
@@ -241,6 +240,7 @@ def _message(world: World) -> Finding:
         took = time.perf_counter() - start
     right = bool((array == world.size * (world.size + 1) / 2).all())
     wrong, slowest = world.max([float(not right), took])
+    transport.close()
     if wrong:
         return Finding(
             "all-reduce", PROBLEM, "the sum of 4 MB is wrong", "try another MPI, or another network (UCX_TLS)"

@@ -11,6 +11,7 @@ from mgwfbp.comm.transports.emulated import EmulatedTransport
 from mgwfbp.comm.transports.host import HostTransport, Transport, poll_interval_s
 from mgwfbp.comm.transports.open import measure_again, open_transport, own_transport
 from mgwfbp.comm.transports.registry import TRANSPORTS, transport, transport_names
+from mgwfbp.comm.waiting import Watch
 from mgwfbp.comm.world import World, closed_together
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "HostTransport",
     "Message",
     "Transport",
+    "Watch",
     "World",
     "abort_job",
     "agree",

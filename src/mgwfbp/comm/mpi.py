@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 import time
 import traceback
 
-from mgwfbp.comm.launch import wrong_launcher
+from mgwfbp.comm.launch import leftovers, wrong_launcher
+from mgwfbp.comm.starting import start_watched
 from mgwfbp.errors import UserError
 
 try:
@@ -23,11 +25,18 @@ except (ImportError, RuntimeError) as error:
 
 
 def start() -> None:
-    """Start MPI, if nobody has. Raises UserError if the launcher is one that this MPI library does not understand."""
+    """Start MPI, if nobody has. Raises UserError if the launcher is one that this MPI library does not understand.
+
+    Variables of a launcher that started somebody else are taken out of the environment first (`launch.leftovers`).
+    """
     if not MPI.Is_initialized():
-        if advice := wrong_launcher(MPI.Get_library_version()):
+        library = MPI.Get_library_version()
+        for name in leftovers(library):
+            del os.environ[name]
+        if advice := wrong_launcher(library):
             raise UserError(advice)
-        MPI.Init_thread(MPI.THREAD_MULTIPLE)
+        with start_watched():
+            MPI.Init_thread(MPI.THREAD_MULTIPLE)
 
 
 def abort_job(where: str, error: BaseException) -> None:

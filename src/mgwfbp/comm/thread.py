@@ -30,6 +30,7 @@ from mgwfbp.comm.mpi import abort_job
 from mgwfbp.comm.shards import owned
 from mgwfbp.comm.sleep import sharpen_sleeps
 from mgwfbp.comm.transports.host import HostTransport, Transport
+from mgwfbp.comm.waiting import IDLE
 from mgwfbp.comm.world import World
 from mgwfbp.net.arena import Arena
 from mgwfbp.schedule import SHARDED, Bucket, Schedule
@@ -153,7 +154,7 @@ class CommThread:
         self.schedule: Schedule | None = None
         self._agreed: Schedule | None = None
         self._announced = self._pending = 0
-        self.doing = "the comm thread is idle"  # for people: what it waits for
+        self.doing = IDLE  # for people: what it waits for
         self._turns_of: Schedule | None = None
         self._made: list[Turn] = []
         self._orders: SimpleQueue[Schedule | None] = SimpleQueue()
@@ -239,8 +240,8 @@ class CommThread:
                     self._own(schedule, bucket),
                     f"bucket {place}",
                     f"in the comm thread at {name}",
-                    f"the comm thread waits for the gradients of {name}",
-                    f"the message of {name} is on its way, other ranks may not have sent theirs",
+                    f"this rank has not sent {name} yet: it is the one that the others wait for",
+                    f"this rank has sent {name} and waits for ranks that have not",
                 )
                 self._made.append(turn)
         return self._made
@@ -280,9 +281,9 @@ class CommThread:
                     send(self.arena.gradients[turn.part])
                     end = time.perf_counter_ns()
                     self._sent.put(Message(turn.bucket, turn.part, ready_ns, start, end, turn.own, turn.name))
-                self.doing = "the comm thread is idle"
+                self.doing = IDLE
                 if schedule.mode == SHARDED:
-                    self.doing = "the comm thread waits for the updates"
+                    self.doing = "this rank has not updated its parts yet: the others wait for them"
                     where = "in the comm thread at the all-gather"
                     self._gather(schedule)
         except BaseException as error:
@@ -293,9 +294,9 @@ class CommThread:
         self.transport.wait_for(mark)
         for place, bucket in reversed(list(enumerate(schedule.buckets))):
             part = self.arena.slice_of(bucket.first, bucket.last)
-            self.doing = f"the parameters of layers {bucket.first} to {bucket.last} are on their way"
+            self.doing = f"this rank has sent parameters {bucket.first} to {bucket.last}, waits for ranks that have not"
             start = time.perf_counter_ns()
             self.transport.all_gather(self.arena.parameters[part])
-            self.doing = "the comm thread is idle"
+            self.doing = IDLE
             end = time.perf_counter_ns()
             self._gathered.put(Message(bucket, part, updated, start, end, (part,), f"gather {place}"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
@@ -22,6 +22,9 @@ def kernel_set(name: str | None = None, *, quiet: bool = False, math: str = "fp3
     installed, else numpy. `math` is cupy's: "fp32", or "tf32" for tensor cores. Where CuPy is installed and finds no
     GPU, and where a fast set that was asked for or is installed cannot be loaded, one line on stderr says which set
     stands in and why (not with `quiet`). Raises UserError for an unknown name, and for cupy without a GPU.
+
+    The fast set loads OpenMP, which must not bind this process's threads to cores: it would choose the same ones in
+    every rank of a machine. Variables that ask for it are overruled, and one line says so.
     """
     wanted = name or os.environ.get("MGWFBP_KERNELS") or None
     if wanted not in (None, "numpy", "fast", "cupy"):
@@ -36,13 +39,42 @@ def kernel_set(name: str | None = None, *, quiet: bool = False, math: str = "fp3
         return found
     if wanted == "numpy" or (wanted is None and find_spec("numba") is None):
         return _numpy()
-    try:
+    if bound := openmp_binding():
+        say(f"mgwfbp: {bound} is not followed: OpenMP would bind all ranks of a machine to the same cores")
+    reason = why_not_fast()
+    if reason is None:
         from mgwfbp.kernels.fast import fast
 
         return fast.load()
+    say(f"mgwfbp: the fast kernels cannot be loaded ({reason}); using NumPy's")
+    return _numpy()
+
+
+@cache
+def why_not_fast() -> str | None:
+    """Why the fast set cannot be used, with what to do; None if it can: then it is loaded, and OpenMP binds nothing."""
+    if find_spec("numba") is None:
+        return "numba is not installed, pip install 'mgwfbp[fast]'"
+    if openmp_binding():
+        os.environ["OMP_PROC_BIND"] = "false"  # goes before all others; read once, when the library is loaded
+    try:
+        from mgwfbp.kernels.fast import fast
+
+        fast.load()
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
-        say(f"mgwfbp: the fast kernels cannot be loaded ({error}); using NumPy, pip install 'mgwfbp[fast]'")
-        return _numpy()
+        return " ".join(str(error).split())
+    return None
+
+
+def openmp_binding(environment: Mapping[str, str] = os.environ) -> str | None:
+    """The variable, and its value, by which OpenMP is told to bind threads to cores; None if it is not.
+
+    Binding begins with the thread that loads the library, and each thread that this one starts later inherits its core.
+    """
+    if environment.get("OMP_PROC_BIND", "").strip().lower() == "false":
+        return None
+    names = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY")
+    return next((f"{name}={environment[name]}" for name in names if environment.get(name)), None)
 
 
 @cache

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from functools import cache
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # malloc.h
 LARGEST = 2**31 - 1
+LARGEST_BEFORE_2_35 = 32 << 20  # of M_MMAP_THRESHOLD: older glibcs refuse what is above it
 
 
 @cache
@@ -20,6 +22,16 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):
         return False
+    return ask_to_keep(lambda option, value: mallopt(option, value) == 1)
+
+
+def ask_to_keep(accepts: Callable[[int, int], bool]) -> bool:
+    """Make all settings that the C library `accepts(option, value)`; returns whether it took one for each option."""
     # The first alone would do for NumPy's arrays; without the other two the top of the heap would still be returned.
-    settings = ((M_MMAP_THRESHOLD, LARGEST), (M_TRIM_THRESHOLD, LARGEST), (M_TOP_PAD, 64 << 20))
-    return all(mallopt(option, value) == 1 for option, value in settings)
+    settings = (
+        (M_MMAP_THRESHOLD, (LARGEST, LARGEST_BEFORE_2_35)),
+        (M_TRIM_THRESHOLD, (LARGEST,)),
+        (M_TOP_PAD, (64 << 20,)),
+    )
+    taken = [any(accepts(option, value) for value in values) for option, values in settings]  # a list: all are asked
+    return all(taken)

@@ -52,12 +52,23 @@ def train(
     """
     world = world or World()
     config, found = same_config(config, world)
-    # Loaded before the threads are set: only libraries that are there can be told.
-    kernels = load_kernels(world, config.kernels, config.math, config.share_gpu)
-    start = same_start(config, world, kernels, network, found)
+    watchdog = Watchdog(config.stall_warn, config.stall_abort)
+    with watchdog.watching(world):
+        # Loaded before the threads are set: only libraries that are there can be told.
+        kernels = load_kernels(world, config.kernels, config.math, config.share_gpu)
+        watchdog.beat()
+        start = same_start(config, world, kernels, network, found)
+        watchdog.beat()
+        return _fit(config, world, start, watchdog)
+
+
+run = train  # the public name: `mgwfbp.train` is a room
+
+
+def _fit(config: Config, world: World, start: Start, watchdog: Watchdog) -> Summary:
+    """The trainer with all its hooks, from the start that is the same on all ranks to the summary."""
     record = Record(start.folder, config.log_every, config.timeline_iterations)
     record.options = config.to_dict()
-    watchdog = Watchdog(config.stall_warn, config.stall_abort)
     checkpoints = Checkpoints(
         start.folder.path if start.folder else None,
         config.checkpoint_every,
@@ -101,9 +112,6 @@ def train(
         start.data.close()
         if start.folder:
             start.folder.close()
-
-
-run = train  # the public name: `mgwfbp.train` is a room
 
 
 class Advice(Hook):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -13,7 +16,38 @@ from mgwfbp.kernels.types import Array, Method
 
 BLOCK = 256  # rows that are summed in float32 before float64 takes over
 WIDE = 256
-compiled: Any = numba.njit(cache=True, nogil=True, fastmath={"contract", "reassoc", "nsz"}, parallel=True)
+
+
+def can_cache() -> bool:
+    """Whether numba finds a place for what it compiles, which takes half a minute.
+
+    Beside the package, or in the user's home; where neither can be written (an installation of root's, a batch job),
+    in a folder of the user's own among the temporary files. That must be nobody else's: numba runs what lies in it.
+    """
+    if _finds_place():
+        return True
+    folder = Path(tempfile.gettempdir(), f"mgwfbp-numba-{os.getuid()}")
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        state = folder.lstat()
+    except OSError:
+        return False
+    if folder.is_symlink() or state.st_uid != os.getuid() or state.st_mode & 0o077:
+        return False
+    os.environ["NUMBA_CACHE_DIR"] = str(folder)
+    numba.config.reload_config()
+    return _finds_place()
+
+
+def _finds_place() -> bool:
+    try:
+        numba.njit(cache=True)(_finds_place)  # of this file, so in this folder; nothing is compiled before it is called
+    except RuntimeError:
+        return False
+    return True
+
+
+compiled: Any = numba.njit(cache=can_cache(), nogil=True, fastmath={"contract", "reassoc", "nsz"}, parallel=True)
 
 
 def float32(method: Method) -> Method:

@@ -13,6 +13,7 @@ import os
 import sys
 from ctypes import POINTER, Structure, byref, c_int, c_int64, c_size_t, c_void_p
 from functools import cache
+from importlib.metadata import PackageNotFoundError, PackagePath, files
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ FORWARD_TRAINING, CONVOLUTION_DIRECT = 64, 1
 QUERY_WEIGHTS, QUERY_DIFF_WEIGHTS = 131, 132
 SRC, DST, WEIGHTS, BIAS, DIFF_SRC, DIFF_DST, DIFF_WEIGHTS = 1, 17, 33, 41, 129, 145, 161
 REORDER_FROM, REORDER_TO = 1, 17
+
+LIBRARY, WHEEL = "libdnnl.so.3", "onednn-cpu-gomp"
 
 
 class Argument(Structure):
@@ -42,7 +45,7 @@ class OneDNN:
     """The library, its CPU engine and one stream. Raises OSError if it cannot be loaded or is not version 3."""
 
     def __init__(self) -> None:
-        self.lib = ctypes.CDLL(str(find_library()))
+        self.lib = _load()
         self.lib.dnnl_version.restype = POINTER(_Version)
         version = self.lib.dnnl_version().contents
         if version.major != 3:
@@ -97,12 +100,39 @@ class OneDNN:
 
 
 def find_library() -> Path | str:
-    """MGWFBP_ONEDNN, or the library of the wheel onednn-cpu-gomp, or whatever the system calls libdnnl.so.3."""
+    """MGWFBP_ONEDNN, or the library of the wheel onednn-cpu-gomp, or whatever the system calls libdnnl.so.3.
+
+    A wheel's library lies beside the wheel, in the environment, in --user's folder or a --prefix, as its list of files
+    says; conda's lies in the environment.
+    """
     named = os.environ.get("MGWFBP_ONEDNN")
     if named:
         return named
-    wheel = Path(sys.prefix, "lib", "libdnnl.so.3")
-    return wheel if wheel.exists() else "libdnnl.so.3"
+    listed = [Path(file.locate()) for file in _files() if file.name == LIBRARY]
+    places = [*listed, Path(sys.prefix, "lib", LIBRARY)]
+    return next((place.resolve() for place in places if place.exists()), LIBRARY)
+
+
+def _files() -> list[PackagePath]:
+    """What the wheel installed; nothing if it did not."""
+    try:
+        return files(WHEEL) or []
+    except PackageNotFoundError:
+        return []
+
+
+def _load() -> ctypes.CDLL:
+    """The library. Raises OSError, with what to do."""
+    path = find_library()
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        advice = "pip install 'mgwfbp[fast]'"
+        if os.environ.get("MGWFBP_ONEDNN"):
+            advice = "look at MGWFBP_ONEDNN"
+        elif _files():
+            advice = f"{WHEEL} is installed without it, as pip --target does; MGWFBP_ONEDNN can name another"
+        raise OSError(f"oneDNN: {error}; {advice}") from None
 
 
 @cache
