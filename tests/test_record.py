@@ -9,9 +9,10 @@ import sys
 import numpy as np
 import pytest
 
+from mgwfbp.runs.config import Config
 from mgwfbp.schedule.measured import Figures, Sample
 from mgwfbp.train.gradients import all_finite
-from tests.test_cli import MGWFBP, MPIRUN, SMALL, needs_mpirun, run
+from tests.test_cli import MGWFBP, MPIRUN, SMALL, mistake, needs_mpirun, run
 
 
 def test_a_run_of_millions_of_iterations_keeps_a_bounded_sample():
@@ -120,3 +121,51 @@ def test_a_shell_completes_the_names_that_there_are(words, found):
     count = str(len(words.split()))
     done = run(MGWFBP, _MGWFBP_COMPLETE="bash_complete", COMP_WORDS=f"mgwfbp {words}", COMP_CWORD=count)
     assert {line.partition(",")[2] for line in done.stdout.splitlines()} == found
+
+
+def test_a_net_for_other_images_says_which_data_it_is_for(tmp_path):
+    done = run(MGWFBP, "train", "alexnet", cwd=tmp_path)
+    says = "alexnet is made for 227×227×3 and mnist5k has 28×28×1: --data images:227 or synthetic:227x227x3x10"
+    assert says in mistake(done, "layer pool2")
+
+
+def test_a_run_in_a_thread_leaves_signals_alone(tmp_path):
+    text = """
+import signal, threading
+import mgwfbp as mg
+
+before = signal.getsignal(signal.SIGTERM)
+found = []
+config = mg.Config("mlp", data="synthetic:28x28x1x10", iterations=3, out="r")
+thread = threading.Thread(target=lambda: found.append(mg.run(config)))
+thread.start()
+thread.join()
+assert found[0]["iterations"] == 3 and signal.getsignal(signal.SIGTERM) is before
+"""
+    done = run(sys.executable, "-c", text, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_training_images_that_are_validated_on_are_called_so(tmp_path):
+    image = pytest.importorskip("PIL.Image", reason="Pillow, which makes images, is not installed")
+    for name in ("cat", "dog"):
+        (tmp_path / "f/train" / name).mkdir(parents=True)
+        for number in range(3):
+            image.new("RGB", (30, 30), (40 * number, 90, 200)).save(tmp_path / "f/train" / name / f"{number}.png")
+    command = [MGWFBP, "train", "mlp", "--data", "images:28", "--data-dir", "f", "--epochs", "1", "--out", "r"]
+    done = run(*command, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "epoch 1: training accuracy" in done.stdout
+    assert "\ntraining accuracy" in done.stdout
+    assert "validation accuracy" not in done.stdout
+    assert json.loads((tmp_path / "r/summary.json").read_text())["validated_on"] == "training"
+
+
+def test_a_home_in_a_config_file_is_the_users(monkeypatch):
+    monkeypatch.setenv("HOME", "/somewhere")
+    config = Config("lenet", data_dir="~/mnist", out="~/runs/a", weights="~/w.safetensors")
+    assert (config.data_dir, config.out, config.weights) == (
+        "/somewhere/mnist",
+        "/somewhere/runs/a",
+        "/somewhere/w.safetensors",
+    )
