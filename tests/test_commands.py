@@ -109,8 +109,6 @@ def desk(tmp_path_factory):
     (folder / "FOLDER").mkdir()
     cifar10(folder / "FOLDER")
     images(folder / "FOLDER")
-    (folder / "digits").mkdir()
-    pytest.importorskip("PIL.Image").new("L", (28, 28), 90).save(folder / "digits/one.png")
     log = next(iter(sorted((ROOT.parent / "shared/data/bcaffe-k80").glob("*comm*.log"))), None)
     if log is not None:
         (folder / "tmp8comm.log").write_bytes(log.read_bytes())

@@ -152,7 +152,7 @@ def test_messages_that_hide_are_merged():
 @settings(max_examples=200)
 def test_no_policy_beats_optimal(work, cost):
     best = predict(work, make_schedule("optimal", work, cost), cost).iteration_s
-    for name in ("wfbp", "single", "mgwfbp", "bucket:1", "bucket:3", "bucket:25MiB"):
+    for name in ("wfbp", "single", "mgwfbp", "bucket:1B", "bucket:3B", "bucket:25MiB"):
         assert predict(work, make_schedule(name, work, cost), cost).iteration_s >= best * (1 - 1e-12)
 
 

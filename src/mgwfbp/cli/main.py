@@ -18,6 +18,7 @@ import traceback
 from importlib import import_module
 
 import click
+from click.core import ParameterSource
 
 from mgwfbp.cli.variables import name_unknown
 from mgwfbp.errors import SharedError, StoppedError, UserError, unknown_name
@@ -114,7 +115,7 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         code = _leave(130)
     except click.ClickException as error:
-        code = _mistake(error.format_message(), shared=False)
+        code = _mistake(error.format_message() + _from_variable(error), shared=False)
     except StoppedError as error:
         world = _world()
         if world is None or world.rank == 0:
@@ -142,6 +143,14 @@ def main() -> None:
     if guard is not None:
         guard.leave_alike()
     sys.exit(code)
+
+
+def _from_variable(error: click.ClickException) -> str:
+    """Where a wrong value came from, if nobody typed it."""
+    context, param = getattr(error, "ctx", None), getattr(error, "param", None)
+    if context is None or param is None or context.get_parameter_source(param.name) != ParameterSource.ENVIRONMENT:
+        return ""
+    return f" It comes from the variable {param.envvar}."
 
 
 def _unwritten(error: OSError) -> int:

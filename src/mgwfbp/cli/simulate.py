@@ -52,7 +52,9 @@ from mgwfbp.simulate.sweep import FEWEST, Row, node_counts, plotted_counts, swee
 @option("--json", "as_json", is_flag=True, help="Print JSON.")
 @option("--csv", "as_csv", metavar="FILE.csv", help="Also write the rows as CSV.")
 @option(
-    "--plot", metavar="FILE.png", help="Plot speed-up against five node counts or more (with --sweep: the heat map)."
+    "--plot",
+    metavar="FILE.png",
+    help="Plot speed-up; fewer than five node counts get more beside them (with --sweep: the heat map).",
 )
 @option("--gantt", metavar="FILE.png", help="Plot one iteration on the largest number of nodes.")
 def command(

@@ -116,10 +116,10 @@ def decoded(path: Path, reduce_to: int | None = None) -> Iterator[Any]:
             if reduce_to is not None:
                 image.draft("RGB", (reduce_to, reduce_to))  # a JPEG decodes itself smaller, much faster
             yield _eight_bits(ImageOps.exif_transpose(image) if turned else image)
+    except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
+        raise UserError(f"image {path}: cannot be read ({error.strerror})") from None
     except (OSError, ValueError, SyntaxError, EOFError, MemoryError, OverflowError) as error:
         reason = "it is no image" if type(error).__name__ == "UnidentifiedImageError" else str(error)
-        if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
-            reason = str(error.strerror)
         raise UserError(f"image {path}: cannot be decoded ({reason})") from None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -13,6 +14,8 @@ from threadpoolctl import threadpool_limits
 
 from mgwfbp.errors import unknown_name
 from mgwfbp.kernels.base import Kernels
+
+COMPILING_S = 5.0  # loading what is compiled takes less than a second, or two on a busy machine
 
 
 def kernel_set(name: str | None = None, *, quiet: bool = False, math: str = "fp32") -> Kernels:
@@ -41,13 +44,28 @@ def kernel_set(name: str | None = None, *, quiet: bool = False, math: str = "fp3
         return _numpy()
     if bound := openmp_binding():
         say(f"mgwfbp: {bound} is not followed: OpenMP would bind all ranks of a machine to the same cores")
-    reason = why_not_fast()
+    with _announced(say):
+        reason = why_not_fast()
     if reason is None:
         from mgwfbp.kernels.fast import fast
 
         return fast.load()
     say(f"mgwfbp: the fast kernels cannot be loaded ({reason}); using NumPy's")
     return _numpy()
+
+
+@contextmanager
+def _announced(say: Callable[[str], None]) -> Iterator[None]:
+    """Around the loading of the fast set, which compiles it where it is used for the first time: that is said."""
+    text = "mgwfbp: compiling the fast kernels, once: it takes half a minute or a whole one"
+    timer = threading.Timer(COMPILING_S, say, [text])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
 
 
 @cache

@@ -39,6 +39,8 @@ def find_checkpoint(given: Mapping[str, Any]) -> Checkpoint | None:
         raise UserError("--resume auto: name the run folder, --out FOLDER")
     where = Path(str(out if automatic else resume)).expanduser()
     found = newest(where)
+    if not (automatic or where.exists()):
+        raise UserError(f"--resume {where}: there is no such folder")
     if found is None and not automatic:
         raise UserError(f"--resume {where}: there is no checkpoint (FOLDER/checkpoints/iteration-…)")
     if found is not None and not isinstance(found.record.get("config"), dict):

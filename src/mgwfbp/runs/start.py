@@ -235,7 +235,12 @@ def same_start(
         data = open_data(config, world)
         if config.shift >= min(data.shape[:2]):
             raise UserError(f"--shift {config.shift} moves images of {data.shape} out of sight; use less")
-        global_batch = min(global_batch, len(data.train_labels))
+        notes = []
+        if global_batch > len(data.train_labels):
+            notes.append(
+                f"a global batch of {global_batch:,} is more than there is: all {len(data.train_labels):,} samples"
+            )
+            global_batch = len(data.train_labels)
         iterations = total_iterations(len(data.train_labels), global_batch, config.epochs, config.iterations)
         check_lr(config.lr_policy, config.lr, iterations)
         net = make_net(config, data, kernels)
@@ -253,7 +258,7 @@ def same_start(
             f"mgwfbp {__version__}",
         ],
     )
-    folder, changes, notes = None, [], []
+    folder, changes = None, []
     with world.together():
         if world.rank == 0:
             if checkpoint is not None:
@@ -262,11 +267,11 @@ def same_start(
                     checkpoint, config, global_batch, samples, net.arena.fingerprint(), data.fingerprint
                 )
                 changes = [*checkpoint.record.get("changes", []), *(change._asdict() for change in now)]
-                notes = [*(f"changed: {c.option} from {c.before} to {c.now}" for c in now), *filter(None, [note])]
+                notes += [*(f"changed: {c.option} from {c.before} to {c.now}" for c in now), *filter(None, [note])]
             elif config.weights:  # the trainer gives all ranks those of rank 0
                 but = head_layers(net) if config.replace_head else []
                 load_weights(net, config.weights, but=tuple(but))
-                notes = [f"begins with the weights of {config.weights}" + (f", but {', '.join(but)}" if but else "")]
+                notes += [f"begins with the weights of {config.weights}" + (f", but {', '.join(but)}" if but else "")]
             place = run_folder_of(config, checkpoint)
             overwrite = config.overwrite or (checkpoint is None and ended_early(config))
             resumed = checkpoint.iteration if checkpoint and in_folder(checkpoint, place) else None

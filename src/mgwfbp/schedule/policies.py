@@ -29,6 +29,7 @@ Policy = Callable[[Workload, Cost], Schedule]
 POLICIES: dict[str, Policy] = {}
 TIE = 1e-9  # times that differ by less are equal
 SIZED = ("bucket:25MiB", "dear:25MB")  # examples of those with a size in their name
+FEWEST_BYTES = 256  # below it a size without a unit is a mistake: 25 is what other frameworks call 25 MiB
 KINDS = ("bucket", "dear")  # theirs; `find_policy` never asks the registry for these
 
 
@@ -69,7 +70,11 @@ def find_policy(name: str) -> Policy:
     """
     kind, _, text = name.partition(":")
     if kind in KINDS:
+        if not text:
+            raise UserError(f"schedule {name!r}: it needs a size, as in {kind}:25MB")
         size = bytes_from_text(text, f"schedule {name!r}")
+        if text.isdecimal() and size < FEWEST_BYTES:
+            raise UserError(f"schedule {name!r}: are {size} bytes meant ({kind}:{size}B), or {kind}:{size}MiB?")
         return lambda workload, cost: fixed_size(workload, size, name, SHARDED if kind == "dear" else ALL_REDUCE)
     if name not in POLICIES:
         raise unknown_name("schedule", name, [*POLICIES, *SIZED])

@@ -38,7 +38,7 @@ def _figure(width: float, height: float) -> Any:
         matplotlib.use("Agg")
         from matplotlib.figure import Figure
     except ImportError:
-        raise UserError("plots need matplotlib: pip install matplotlib, or in a clone pip install '.[plot]'") from None
+        raise UserError("plots need matplotlib: pip install matplotlib") from None
     return Figure(figsize=(width, height), dpi=150, layout="constrained")
 
 
@@ -83,6 +83,7 @@ def speedup_plot(
             linestyle="--",
             linewidth=1,
             label="bound of any schedule",
+            zorder=4,  # above the schedules that reach it
         )
     for name, (colour, marker) in style_of(names).items():
         mine = [row for row in rows if row.schedule == name]
