@@ -225,3 +225,28 @@ def test_files_that_cannot_become_an_input(tmp_path, name, content, says):
         Inputs((8, 6, 1), np.zeros(1), np.ones(1), ("a",)).read(path)
     with pytest.raises(UserError, match="no such|No such"):
         Inputs((8, 6, 1), np.zeros(1), np.ones(1), ("a",)).read(tmp_path / "none.png")
+
+
+def test_a_large_jpeg_is_read_as_validation_reads_it(tmp_path):
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    place = tmp_path / "train" / "a"
+    place.mkdir(parents=True)
+    coarse = rng.integers(0, 256, (90, 120, 3), np.uint8)
+    Image.fromarray(coarse).resize((1200, 900)).save(place / "0.jpg", quality=90)
+    data = load("images:64", str(tmp_path))
+    assert np.array_equal(data.inputs.read(place / "0.jpg")[0], data.val_batch(slice(0, 1))[0][0])
+
+
+def test_several_arrays_and_four_channels_are_one_line(tmp_path):
+    from PIL import Image
+
+    np.savez(tmp_path / "x.npz", a=np.zeros(3))
+    (tmp_path / "x.npz").rename(tmp_path / "x.npy")
+    four = Inputs((8, 6, 4), np.zeros(4), np.ones(4), ("a",))
+    with pytest.raises(UserError, match="it is no .npy file of plain numbers"):
+        four.read(tmp_path / "x.npy")
+    Image.new("RGB", (8, 8)).save(tmp_path / "x.png")
+    with pytest.raises(UserError, match="^an image file cannot have the 4 channels"):
+        four.read(tmp_path / "x.png")

@@ -169,3 +169,25 @@ def test_a_home_in_a_config_file_is_the_users(monkeypatch):
         "/somewhere/runs/a",
         "/somewhere/w.safetensors",
     )
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_reader_that_leaves_a_log_early_ends_the_run_without_a_traceback(tmp_path, ranks):
+    start = [MPIRUN, "-n", str(ranks)] if ranks > 1 else []
+    command = [*start, MGWFBP, "train", "mlp", *SMALL[:2], "--epochs", "20", "--log-every", "1", "--out", "r"]
+    text = " ".join(map(str, command)) + " | head -3"
+    done = run("bash", "-c", text, cwd=tmp_path)
+    assert len(done.stdout.splitlines()) == 3
+    assert "Traceback" not in done.stderr
+
+
+def test_options_that_contradict_each_other_are_one_line(tmp_path):
+    for words, says in (
+        (["mlp", "--replace-head"], "--replace-head goes with --weights"),
+        (["mlp", "--change"], "--change goes with --resume"),
+        (["--resume", "runs/none", "--weights", "x"], "--resume goes on with a run's own weights"),
+        (["--resume", "runs/none"], "--resume runs/none: there is no such folder"),
+    ):
+        mistake(run(MGWFBP, "train", *words, cwd=tmp_path), says)
+    (tmp_path / "c.json").write_text('{"model": "mlp", "epoch": 9}')
+    mistake(run(MGWFBP, "train", "--config", "c.json", cwd=tmp_path), "did you mean 'epochs'?")

@@ -91,7 +91,7 @@ def event_driven(work, schedule, cost):
 @given(
     long_workloads(most=30),
     st.one_of(affine_costs, table_costs()),
-    st.sampled_from(["wfbp", "single", "mgwfbp", "optimal", "bucket:3", "bucket:100kB"]),
+    st.sampled_from(["wfbp", "single", "mgwfbp", "optimal", "bucket:3B", "bucket:100kB"]),
 )
 @settings(max_examples=160)
 def test_predict_agrees_with_an_event_driven_simulation(work, cost, name):

@@ -159,6 +159,10 @@ def test_weights_that_are_none(tmp_path):
     (tmp_path / "x.safetensors").write_bytes(b"no weights at all")
     with pytest.raises(UserError, match="not a file of safetensors"):
         trained(tmp_path / "x.safetensors")
+    header = b'{"a":{"dtype":"BF16","shape":[1],"data_offsets":[0,2]}}      '
+    (tmp_path / "z.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + b"\0\0")
+    with pytest.raises(UserError, match="of a type that NumPy does not have"):
+        trained(tmp_path / "z.safetensors")
     with pytest.raises(UserError, match="no run folder with a checkpoint, and no file of weights"):
         trained(tmp_path / "nowhere")
     save_file({"a": np.zeros(3)}, tmp_path / "y.safetensors")

@@ -12,13 +12,14 @@ import pytest
 from mpi4py import MPI
 
 from mgwfbp.data import load
-from mgwfbp.errors import SharedError
+from mgwfbp.errors import SharedError, UserError
 from mgwfbp.net import tensors
 from mgwfbp.runs.checkpoint import newest
 from mgwfbp.runs.config import Config
 from mgwfbp.runs.judge import judge
 from mgwfbp.runs.start import train
 from mgwfbp.runs.trained import trained
+from mgwfbp.schedule import plan_from_dict
 
 from .conftest import first_ranks
 
@@ -185,7 +186,7 @@ def test_only_a_short_batch_is_left(world, shared_folder):
 
 def test_what_is_no_checkpoint(world, shared_folder):
     for resume, out, says in (
-        (f"{shared_folder}/none", None, "there is no checkpoint"),
+        (f"{shared_folder}/none", None, "there is no such folder"),
         ("auto", None, "name the run folder, --out FOLDER"),
     ):
         with pytest.raises(SharedError, match=says):
@@ -355,3 +356,61 @@ def test_evaluation_of_a_run_is_that_of_its_end_on_any_number_of_ranks(world, sh
     assert (found["samples"], found["validated_on"], found["iteration"]) == (512, "validation", 5)
     with pytest.raises(SharedError, match=r"are for images of \(8, 8, 3\) in 10 classes .*, synthetic:8x8x3x4 has"):
         judge(world, out, data="synthetic:8x8x3x4")
+
+
+def everything(folder):
+    """What is in a folder, byte by byte."""
+    files = [path for path in sorted(Path(folder).rglob("*")) if path.is_file() and path.name != ".lock"]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+@pytest.mark.parametrize(
+    ("said", "says"),
+    [
+        ({"rates": "nosuch=1", "change": True}, "no layer or tensor that learns is called 'nosuch'"),
+        ({"optimizer": "adam", "lr": 0.001, "change": True}, "has no m: it was left by another optimizer"),
+        (
+            {"freeze": "fc1", "change": True},
+            "with freeze None, this one has fc1; .* begin a new run with its --weights",
+        ),
+        ({"weights": "elsewhere"}, "--resume goes on with a run's own weights"),
+        ({"epoch": 5}, "unknown option 'epoch': did you mean 'epochs'"),
+    ],
+)
+def test_a_start_that_is_refused_changes_nothing(world, shared_folder, said, says):
+    out = f"{shared_folder}/run"
+    train(Config("mlp", out=out, **{**LENET, "iterations": 9, "checkpoint_every": 3}), world)
+    before = everything(out)
+    with pytest.raises(UserError, match=says):
+        train({"resume": f"{out}/checkpoints/iteration-00000003", "epochs": 4, **said}, world)
+    world.comm.Barrier()
+    assert everything(out) == before
+
+
+def test_an_overwriting_run_that_is_refused_leaves_the_old_one(world, shared_folder):
+    out = f"{shared_folder}/run"
+    train(Config("mlp", out=out, **{**LENET, "iterations": 3}), world)
+    before = everything(out)
+    with pytest.raises(SharedError, match="must be a finite number"):
+        train(Config("mlp", out=out, overwrite=True, rates="fc1=-1", **{**LENET, "iterations": 3}), world)
+    world.comm.Barrier()
+    assert everything(out) == before
+
+
+def test_iterations_alone_extend_a_run_and_a_batch_size_is_heard(world, shared_folder):
+    out = f"{shared_folder}/run"
+    train(Config("mlp", out=out, **{**LENET, "iterations": 9, "epochs": 1}), world)
+    assert train({"resume": out, "iterations": 40}, world)["iterations"] == 40
+    with pytest.raises(SharedError, match="has global batch size 64, this run"):
+        train({"resume": out, "iterations": 50, "batch_size": 5}, world)
+
+
+def test_a_run_goes_on_with_a_plan_that_clipping_allows(world, shared_folder):
+    if world.size == 1:
+        pytest.skip("one rank plans nothing")
+    out = f"{shared_folder}/run"
+    options = {**LENET, "iterations": 8, "schedule": "best", "network": "a=1ms,b=2ns"}
+    train(Config("mlp", out=out, **options), world)
+    if world.rank == 0:
+        assert plan_from_dict(newest(Path(out)).record["plan"], "here").schedule.mode == "pipelined"
+    assert train({"resume": out, "iterations": 12, "clip_norm": 1.0, "change": True}, world)["iterations"] == 12

@@ -131,6 +131,8 @@ def main() -> None:
     except SystemExit as error:
         if isinstance(error.__context__, BrokenPipeError):  # rich leaves by it
             code = _unwritten(error.__context__)
+        elif type(sys.stdout).__name__.endswith("PacifyFlushWrapper"):  # click's, after it has met one
+            code = _unwritten(BrokenPipeError())
         elif (
             isinstance(error.code, int) and _world() is None
         ):  # click does, after it has completed a word for the shell

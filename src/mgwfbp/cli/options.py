@@ -85,6 +85,10 @@ def config_option(command: Any) -> Any:
     )(command)
 
 
+# What a run's config.json says beside options that another run may have; world_size by older versions.
+NOT_OPTIONS = ("used", "changes", "world_size", "out", "overwrite", "resume", "change")
+
+
 def _read_config(ctx: click.Context, _: click.Parameter, path: str | None) -> None:
     if path is None:
         return
@@ -93,7 +97,7 @@ def _read_config(ctx: click.Context, _: click.Parameter, path: str | None) -> No
     defaults: dict[str, Any] = {}
     of_a_run = path.endswith(".json")  # config.json of a run folder: all its options, and what was used
     for key, value in (read_json(path, "config file") if of_a_run else read_toml(path, "config file")).items():
-        if of_a_run and (value is None or key not in options or key in ("out", "overwrite", "resume", "change")):
+        if of_a_run and (value is None or key in NOT_OPTIONS):
             continue
         if key == "plugin":
             for file in value if isinstance(value, list) else [value]:

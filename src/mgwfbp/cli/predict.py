@@ -52,7 +52,7 @@ def command(where: str, images: tuple[str, ...], top: int, kernels: str | None, 
         ]
         click.echo(json.dumps(listed, indent=1))
         return
-    width = max(len(name) for name, _ in found)
+    width = max((len(name) for name, _ in found), default=0)
     for name, likely in found:
         click.echo(f"{name:<{width}}  " + "  ".join(f"{kind} {chance:.1%}" for kind, chance in likely))
 
@@ -64,7 +64,9 @@ def _files(given: tuple[str, ...]) -> list[Path]:
         if not os.path.isdir(path):
             found.append(path)
             continue
-        inside = sorted(entry for entry in path.iterdir() if entry.suffix.lower() in ENDINGS | {".npy"})
+        inside = sorted(
+            entry for entry in path.iterdir() if entry.suffix.lower() in ENDINGS | {".npy"} and entry.name[0] != "."
+        )
         if not inside:
             raise UserError(f"image {path}: the folder holds no image ({' '.join(sorted(ENDINGS))} .npy)")
         found += inside

@@ -10,7 +10,7 @@ from click.core import ParameterSource
 from mgwfbp.cli.options import argument, config_option, examples, options_of, plugin
 from mgwfbp.errors import UserError
 from mgwfbp.models import MODELS
-from mgwfbp.runs.config import Config, options
+from mgwfbp.runs.config import Config, checked_options, options
 
 HELP = """
 The first iterations send one message a layer and are measured; then the schedule is computed and followed.
@@ -42,7 +42,8 @@ def command(ctx: click.Context, **given: Any) -> int:
     """Train MODEL on all ranks."""
     # What is not said on purpose is as it was in the run that is resumed.
     said = {name: value for name, value in given.items() if ctx.get_parameter_source(name) != ParameterSource.DEFAULT}
-    Config(**{"model": "", **said})  # what is wrong with it is said at once
+    checked_options(said)  # what is wrong with it is said at once
+    Config(**{"model": "", **said})
     if not said.get("model") and not said.get("resume"):
         raise UserError("name a model (mgwfbp train lenet), or a run to go on with (--resume FOLDER)")
     from mgwfbp.comm import World

@@ -65,14 +65,18 @@ class Inputs:
         """
         if path.suffix.lower() == ".npy":
             try:
-                return self.check(np.load(path, allow_pickle=False), f"image {path}")
+                found = np.load(path, allow_pickle=False)
+                if not isinstance(found, np.ndarray):
+                    raise ValueError("several arrays")
+                return self.check(found, f"image {path}")
             except UserError:
                 raise
             except (OSError, ValueError, EOFError) as error:
                 reason = getattr(error, "strerror", None) or "it is no .npy file of plain numbers"
                 raise UserError(f"image {path}: cannot be read ({reason})") from None
         size = tuple(side - sum(self.border) for side in self.shape[:2])
-        with decoded(path) as image:
+        sides = [max(side, round(side * self.scale)) for side in size]
+        with decoded(path, max(sides) if self.scale != 1 else None) as image:
             found = part(image, (size[0], size[1]), self.shape[2], self.scale, (0.5, 0.5))
         return np.pad(found, (self.border, self.border, (0, 0)))[None]
 
@@ -116,6 +120,8 @@ def decoded(path: Path, reduce_to: int | None = None) -> Iterator[Any]:
             if reduce_to is not None:
                 image.draft("RGB", (reduce_to, reduce_to))  # a JPEG decodes itself smaller, much faster
             yield _eight_bits(ImageOps.exif_transpose(image) if turned else image)
+    except UserError:
+        raise
     except (FileNotFoundError, PermissionError, IsADirectoryError) as error:
         raise UserError(f"image {path}: cannot be read ({error.strerror})") from None
     except (OSError, ValueError, SyntaxError, EOFError, MemoryError, OverflowError) as error:

@@ -3,9 +3,9 @@
 from importlib import import_module
 from pkgutil import iter_modules
 
-from mgwfbp.optim.optimizer import OPTIMIZERS, Optimizer, make_optimizer, optimizer, rates_from_text
+from mgwfbp.optim.optimizer import OPTIMIZERS, Optimizer, factors, make_optimizer, optimizer, rates_from_text
 
 for _module in iter_modules(__path__):
     import_module(f"{__name__}.{_module.name}")
 
-__all__ = ["OPTIMIZERS", "Optimizer", "make_optimizer", "optimizer", "rates_from_text"]
+__all__ = ["OPTIMIZERS", "Optimizer", "factors", "make_optimizer", "optimizer", "rates_from_text"]

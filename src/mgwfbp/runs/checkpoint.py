@@ -86,7 +86,8 @@ def newest(where: Path) -> Checkpoint | None:
         try:
             return _read(place)
         except UserError as error:  # noqa: PERF203
-            sys.stderr.write(f"mgwfbp: {error}; trying the one before\n")
+            before = "; trying the one before" if place != found[-1] else ""
+            sys.stderr.write(f"mgwfbp: {error}{before}\n")
     if found:
         raise UserError(f"{where}: none of its {len(found)} checkpoints can be read")
     return None

@@ -130,5 +130,7 @@ class Checkpoints(Hook):
         net.state[...] = xp.asarray(states[world.rank] if same else states.mean(axis=0))
         trainer.sums[:], trainer.done, before = about["epoch_sums"], iteration, about["config"]
         if same and about.get("plan") and all(before.get(key) == self.config.get(key) for key in deciding(PLAN)):
-            trainer.planner.plan = plan_from_dict(about["plan"], f"checkpoint {path}")
+            plan = plan_from_dict(about["plan"], f"checkpoint {path}")
+            if plan.schedule.mode in trainer.modes:  # clipping may have come since
+                trainer.planner.plan = plan
         trainer.say(f"resumed after iteration {iteration}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -181,6 +181,22 @@ def deciding(*what: str) -> list[str]:
 def shared_options() -> list[str]:
     """The names of what ranks must agree about."""
     return ["model", *(each.name for each in options() if not each.metadata["local"])]
+
+
+def checked_options(given: Config | Mapping[str, Any]) -> dict[str, Any]:
+    """What is said, as a dict. Raises UserError for options that there are not, or that contradict each other."""
+    said = given.to_dict() if isinstance(given, Config) else dict(given)
+    known = Config("").to_dict()
+    unknown = next((name for name in said if name not in known), None)
+    if unknown is not None:
+        raise unknown_name("option", unknown, known)
+    if said.get("resume") not in (None, "auto") and (said.get("weights") or said.get("replace_head")):
+        raise UserError("--resume goes on with a run's own weights; to begin with others leave it out, --weights alone")
+    if said.get("change") and not said.get("resume"):
+        raise UserError("--change goes with --resume: it says that a run goes on with other options")
+    if said.get("replace_head") and not said.get("weights"):
+        raise UserError("--replace-head goes with --weights: without them all layers begin at random anyway")
+    return said
 
 
 def _check(name: str, value: Any, bounds: Any) -> None:

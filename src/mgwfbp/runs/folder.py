@@ -31,47 +31,59 @@ FILES = (
 class RunFolder:
     """The folder `path` (a new one, runs/MODEL-DATE-TIME, by default).
 
-    A run that is resumed after `resumed` iterations goes on in its folder: what was logged of later ones is dropped.
-    Raises UserError if it cannot be made, is being written by another run, or holds another run's files and `overwrite`
-    is not set.
+    It is held from here on, and written from `begin` on. A run that is resumed after `resumed` iterations goes on in
+    its folder: what was logged of later ones is dropped. Raises UserError if it cannot be made, is being written by
+    another run, or holds another run's files and `overwrite` is not set.
     """
 
     def __init__(self, path: str | None, model: str, overwrite: bool, resumed: int | None = None) -> None:
+        self.resumed = resumed if path is not None else None
+        self._metrics: TextIO | None = None
         try:
-            if path is not None and resumed is not None:  # never cleared: its checkpoints are what is gone on from
-                self._go_on(Path(path), resumed)
-                return
             self.path = _new_folder(model) if path is None else Path(path)
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = _locked(self.path)
-            old = [name for name in (*FILES, "checkpoints") if (self.path / name).exists()]
-            if old and not overwrite:
-                raise UserError(
-                    f"run folder {self.path} holds another run ({old[0]}); choose another --out or --overwrite"
-                )
-            for name in old:
-                shutil.rmtree(self.path / name) if name == "checkpoints" else (self.path / name).unlink()
-            self._metrics: TextIO = open(self.path / "metrics.jsonl", "w", encoding="utf-8")  # noqa: SIM115
         except OSError as error:
             raise UserError(f"run folder {path or 'runs'}: cannot be made ({error.strerror or error})") from None
+        self._old = [name for name in (*FILES, "checkpoints") if (self.path / name).exists()]
+        if self._old and not overwrite and self.resumed is None:
+            self._lock.close()
+            raise UserError(
+                f"run folder {self.path} holds another run ({self._old[0]}); choose another --out or --overwrite"
+            )
 
-    def _go_on(self, path: Path, resumed: int) -> None:
-        self.path = path
-        path.mkdir(parents=True, exist_ok=True)
-        self._lock = _locked(path)
-        drop_after(path / "checkpoints", resumed)  # with the lines that are cut off below
-        (path / "metrics.jsonl").touch()
-        kept = []
-        for line in (path / "metrics.jsonl").read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
+    def begin(self, config: dict[str, Any] | None = None) -> None:
+        """Write into the folder from here on; what was refused before that has changed nothing in it.
+
+        Another run's files go; of a run that is resumed nothing is cleared, since its checkpoints are what is gone on
+        from. `config` is for config.json. Raises UserError.
+        """
+        try:
+            if self.resumed is None:
+                for name in self._old:
+                    shutil.rmtree(self.path / name) if name == "checkpoints" else (self.path / name).unlink()
+            else:
+                self._cut(self.resumed)
+            self._metrics = open(self.path / "metrics.jsonl", "a", encoding="utf-8")  # noqa: SIM115
+        except OSError as error:
+            raise UserError(f"run folder {self.path}: cannot be written ({error.strerror or error})") from None
+        if config is not None:
+            self.write("config.json", config)
+
+    def _cut(self, resumed: int) -> None:
+        """Drop what was left after `resumed` iterations: checkpoints, and the lines of the log that belong to them."""
+        drop_after(self.path / "checkpoints", resumed)
+        metrics, kept = self.path / "metrics.jsonl", []
+        metrics.touch()
+        for line in metrics.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True):
             try:
                 if json.loads(line).get("iteration", 0) > resumed:
                     break
             except (ValueError, AttributeError, TypeError):  # the run ended while it wrote this line
                 break
             kept.append(line if line.endswith("\n") else line + "\n")
-        write_text(path / "metrics.jsonl", "".join(kept))
-        (path / "summary.json").unlink(missing_ok=True)
-        self._metrics = open(path / "metrics.jsonl", "a", encoding="utf-8")  # noqa: SIM115
+        write_text(metrics, "".join(kept))
+        (self.path / "summary.json").unlink(missing_ok=True)
 
     def write(self, name: str, value: dict[str, Any]) -> None:
         """Write `value` as the file `name`, whole or not at all."""
@@ -79,6 +91,7 @@ class RunFolder:
 
     def log(self, lines: list[dict[str, Any]]) -> None:
         """Append `lines` to metrics.jsonl, now. Raises UserError if they cannot be written."""
+        assert self._metrics is not None, "begin() comes first"
         try:
             self._metrics.writelines(json_text(line) + "\n" for line in lines)
             self._metrics.flush()
@@ -87,7 +100,8 @@ class RunFolder:
 
     def close(self) -> None:
         """Close metrics.jsonl, and let others have the folder."""
-        self._metrics.close()
+        if self._metrics is not None:
+            self._metrics.close()
         self._lock.close()
 
     def finish(self, plan: Plan, summary: dict[str, Any]) -> None:

@@ -33,7 +33,8 @@ def judge(
         if not spec:
             raise UserError(f"weights {where}: they do not say on which data they were trained; name it with --data")
         place = folder if folder or data else options.get("data_dir")
-        found = load(spec, place, int(options.get("seed", 0)))
+        skip = options.get("on_bad_image") == "skip"
+        found = load(spec, place, int(options.get("seed", 0)), threads=world.threads, skip=skip)
         trained = make(weights or Weights(where, {}, about), kernels=used)
         names = found.inputs.class_names
         if (found.shape, names) != (trained.inputs.shape, trained.inputs.class_names):

@@ -35,6 +35,7 @@ class Record(Hook):
         self.where = folder if isinstance(folder, str | Path) else None  # what is to be opened
         self.every, self.shown = every, shown
         self.options: Mapping[str, Any] | None = None  # of a Config, to be said at the start
+        self.config: dict[str, Any] | None = None  # for config.json
 
     def open(self, trainer: Trainer) -> AbstractContextManager[Any]:
         """Say what begins. Collective."""
@@ -44,7 +45,7 @@ class Record(Hook):
         self._pending: list[tuple[Batch, Done]] = []
         self._since_line = [0.0, 0.0, 0.0, 0.0]  # loss over samples, right answers, samples, seconds
         self._drawn = False
-        self._epoch_loss, self._opened = 0.0, self.where is None
+        self._epoch_loss, self._begun = 0.0, False
         self.reporter = Reporter(trainer.total, self.world.rank > 0, self.world.size)
         trainer.say = self.reporter.line
         about = provenance(self.world)
@@ -54,13 +55,15 @@ class Record(Hook):
         return self.reporter
 
     def before(self, batch: Batch) -> None:
-        """Open the folder, once it is known where the run begins. Collective. Raises SharedError if that cannot be."""
-        if self._opened:
+        """Begin to write the folder, once nothing can be refused any more. Collective. Raises SharedError."""
+        if self._begun:
             return
         with self.world.together():
             if self.where is not None and self.world.rank == 0:
                 self.folder = RunFolder(str(self.where), self.trainer.net.name, False, self.trainer.done or None)
-        self._opened = True
+            if self.folder:
+                self.folder.begin(self.config)
+        self._begun = True
 
     def after(self, batch: Batch, done: Done) -> None:
         """Remember the iteration; log what is pending, if it is time."""
@@ -169,7 +172,8 @@ class Validate(Hook):
         """Log and say loss and accuracy. Collective."""
         loss, accuracy = self.trainer.evaluate()
         if self.record is not None:
-            self.record.log([{"epoch": batch.epoch + 1, "val_accuracy": accuracy, "val_loss": loss}])
+            line = {"epoch": batch.epoch + 1, "after": batch.number + 1, "val_accuracy": accuracy, "val_loss": loss}
+            self.record.log([line])
         if not isfinite(loss):
             raise DivergedError(f"the validation loss is {loss}: training has diverged; try a smaller --lr")
         judged = self.trainer.data.validates

@@ -6,15 +6,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mgwfbp.data import total_iterations
+from mgwfbp.data import Data, total_iterations
 from mgwfbp.errors import UserError
 from mgwfbp.files import read_json
+from mgwfbp.net import Net
+from mgwfbp.optim import Optimizer
 from mgwfbp.optim.lr import lr_policy
 from mgwfbp.runs.checkpoint import Checkpoint, newest
 from mgwfbp.runs.config import WEIGHTS, Config, deciding
 
-# What a run that is resumed does not take from the one before: where it writes, and what decides how it began.
-OWN = ("out", "overwrite", "resume", "change", "weights", "replace_head")
+# What a run that is resumed does not take from the one before: where it writes.
+OWN = ("out", "overwrite", "resume", "change")
+
+
+NEVER = ("model", "freeze")  # options whose change would be another net
 
 
 class Change(NamedTuple):
@@ -59,14 +64,16 @@ def options_of_run(given: Mapping[str, Any], found: Checkpoint | None) -> dict[s
     before = {name: value for name, value in found.record["config"].items() if name not in OWN}
     if "epochs" in given:
         before["iterations"] = None
-    if not {"batch_size", "global_batch_size"} & set(given):
-        before["global_batch_size"] = found.record.get("global_batch_size")
+    elif given.get("iterations"):  # an epoch has one or more of them
+        before["epochs"] = max(int(before.get("epochs", 1)), int(given["iterations"]))
+    if "global_batch_size" not in given:
+        before["global_batch_size"] = None if "batch_size" in given else found.record.get("global_batch_size")
     known = set(Config("").to_dict())
     return {**{name: value for name, value in before.items() if name in known}, **given}
 
 
 def check_resumed(
-    found: Checkpoint, config: Config, global_batch: int, samples: int, fingerprint: str, data: str
+    found: Checkpoint, config: Config, global_batch: int, net: Net, data: Data, optimizer: Optimizer
 ) -> tuple[list[Change], str | None]:
     """(what is changed on purpose, what must be said of the learning rate) where `config` goes on from `found`.
 
@@ -77,13 +84,18 @@ def check_resumed(
     defaults = Config("").to_dict()  # of options that there were not yet when the checkpoint was written
     for name in _differences(before, config):
         was, now = before.get(name, defaults.get(name)), getattr(config, name)
-        if not config.change:
+        if not config.change or name in NEVER:
+            other = "begin a new run with its --weights" if name in NEVER else "--change if it is meant"
             raise UserError(
                 f"checkpoint {found.path} is from a run with {name.replace('_', '-')} {was}, this one has {now}; "
-                "leave the option out, or --change if it is meant"
+                f"leave the option out, or {other}"
             )
         changes.append(Change(done, name, was, now))
-    changes += check_same_training(found, global_batch, fingerprint, data, change=config.change)
+    samples, fingerprint = len(data.train_labels), net.arena.fingerprint()
+    changes += check_same_training(found, global_batch, fingerprint, data.fingerprint, change=config.change)
+    missing = [name for name in optimizer.slots if name not in found.arrays]
+    if missing:
+        raise UserError(f"checkpoint {found.path} has no {missing[0]}: it was left by another optimizer")
     batch = int(found.record.get("global_batch_size", global_batch))
     was = total_iterations(samples, batch, int(before.get("epochs", config.epochs)), before.get("iterations"))
     now = total_iterations(samples, global_batch, config.epochs, config.iterations)

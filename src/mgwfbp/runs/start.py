@@ -12,11 +12,11 @@ from mgwfbp.errors import UserError
 from mgwfbp.kernels import Kernels, keep_freed_memory, kernel_set
 from mgwfbp.models import MODELS, build
 from mgwfbp.net import Net, fuse, head_layers
-from mgwfbp.optim import Optimizer, make_optimizer, rates_from_text
+from mgwfbp.optim import Optimizer, factors, make_optimizer, rates_from_text
 from mgwfbp.optim.lr import check_lr
 from mgwfbp.runs.checkpoint import Checkpoint
 from mgwfbp.runs.checkpoints import Checkpoints
-from mgwfbp.runs.config import Config, shared_options
+from mgwfbp.runs.config import Config, checked_options, shared_options
 from mgwfbp.runs.folder import RunFolder
 from mgwfbp.runs.provenance import provenance
 from mgwfbp.runs.record import Record, Validate
@@ -68,7 +68,7 @@ run = train  # the public name: `mgwfbp.train` is a room
 def _fit(config: Config, world: World, start: Start, watchdog: Watchdog) -> Summary:
     """The trainer with all its hooks, from the start that is the same on all ranks to the summary."""
     record = Record(start.folder, config.log_every, config.timeline_iterations)
-    record.options = config.to_dict()
+    record.options, record.config = config.to_dict(), start.used
     checkpoints = Checkpoints(
         start.folder.path if start.folder else None,
         config.checkpoint_every,
@@ -175,7 +175,8 @@ def same_config(given: Config | Mapping[str, Any], world: World) -> tuple[Config
 
     What `given` does not say is as it was in the run that is resumed. Where files lie may differ from rank to rank.
     """
-    said = given.to_dict() if isinstance(given, Config) else dict(given)
+    with world.together():
+        said = checked_options(given)
     found, taken = None, None
     with world.together():
         if world.rank == 0:
@@ -202,6 +203,7 @@ class Start(NamedTuple):
     checkpoint: Checkpoint | None
     changes: list[dict[str, Any]]
     notes: list[str]
+    used: dict[str, Any]
 
 
 def same_start(
@@ -244,6 +246,7 @@ def same_start(
         iterations = total_iterations(len(data.train_labels), global_batch, config.epochs, config.iterations)
         check_lr(config.lr_policy, config.lr, iterations)
         net = make_net(config, data, kernels)
+        factors(net.arena, optimizer.rates)
     options, about = config.to_dict(), provenance(world)
     agree(
         world.comm,
@@ -260,12 +263,12 @@ def same_start(
     )
     folder, changes = None, []
     with world.together():
+        if (fault := fault_from_environment(world.size)) is not None:
+            data = FaultyData(data, fault, world.rank)
+    with world.together():
         if world.rank == 0:
             if checkpoint is not None:
-                samples = len(data.train_labels)
-                now, note = check_resumed(
-                    checkpoint, config, global_batch, samples, net.arena.fingerprint(), data.fingerprint
-                )
+                now, note = check_resumed(checkpoint, config, global_batch, net, data, optimizer)
                 changes = [*checkpoint.record.get("changes", []), *(change._asdict() for change in now)]
                 notes += [*(f"changed: {c.option} from {c.before} to {c.now}" for c in now), *filter(None, [note])]
             elif config.weights:  # the trainer gives all ranks those of rank 0
@@ -277,11 +280,8 @@ def same_start(
             resumed = checkpoint.iteration if checkpoint and in_folder(checkpoint, place) else None
             folder = RunFolder(place, config.model, overwrite, resumed)
             about |= {"world_size": world.size, "threads": config.threads or world.threads, "kernels": kernels.name}
-            folder.write("config.json", {**options, "used": about, **({"changes": changes} if changes else {})})
-    with world.together():
-        if (fault := fault_from_environment(world.size)) is not None:
-            data = FaultyData(data, fault, world.rank)
-    return Start(net, data, optimizer, global_batch, network, folder, checkpoint, changes, notes)
+    used = {**options, "used": about, **({"changes": changes} if changes else {})}
+    return Start(net, data, optimizer, global_batch, network, folder, checkpoint, changes, notes, used)
 
 
 def make_net(config: Config, data: Data, kernels: Kernels) -> Net:

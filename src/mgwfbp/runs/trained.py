@@ -137,7 +137,9 @@ def of_checkpoint(found: Checkpoint) -> Weights:
         named = at_places(places, {**found.arrays, "state": state})
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"checkpoint {found.path}: the places of its tensors are damaged ({error})") from None
-    options = record.get("config", {})
+    options = record.get("config")
+    if not isinstance(options, dict):
+        raise UserError(f"checkpoint {found.path}: it lacks the run's config")
     about = {"model": options.get("model"), "options": options, "iteration": found.iteration}
     return Weights(str(found.path), named, {**about, "input": record.get("input")})
 
@@ -148,6 +150,10 @@ def _of_file(path: Path) -> Weights:
             metadata, named = file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError, ValueError) as error:
         raise UserError(f"weights {path}: not a file of safetensors ({error})") from None
+    except (TypeError, AttributeError) as error:  # bfloat16 and smaller ones, which NumPy does not have
+        raise UserError(
+            f"weights {path}: of a type that NumPy does not have ({error}); store them as float32"
+        ) from None
     if metadata.get("format") == "pt":
         raise UserError(f"weights {path}: exported for PyTorch, in its layouts; export again without --torch")
     about: dict[str, Any] = dict(metadata)

@@ -139,8 +139,9 @@ class Trainer:
                 stack.enter_context(closed_together(transport.close))
             self.comm = open_comm(world, net.arena, transport)
             stack.enter_context(closed_together(self.comm.close))
-            if not self.done:
-                self.optimizer.open(net.arena, net.kernels, world.add if world.size > 1 else None)
+            with world.together():
+                if not self.done:
+                    self.optimizer.open(net.arena, net.kernels, world.add if world.size > 1 else None)
             self.gradients, self.figures = Gradients(net.arena, net.kernels, world, self.clip_norm), Figures()
             self.planner = Planner(
                 world, net, self.policy, self.modes, self.global_batch, transport, cost,

@@ -56,7 +56,8 @@ def exchange(
             stack.enter_context(closed_together(carrier.close))
         comm = open_comm(world, net.arena, carrier)
         stack.enter_context(closed_together(comm.close))
-        optimizer.open(net.arena, net.kernels, world.add if world.size > 1 else None)
+        with world.together():
+            optimizer.open(net.arena, net.kernels, world.add if world.size > 1 else None)
         before, net.samples_of_all = net.samples_of_all, lambda rows: int(world.sum([rows])[0])
         stack.callback(setattr, net, "samples_of_all", before)
         made = make_exchange(chosen, comm, net, optimizer, Gradients(net.arena, net.kernels, world, clip_norm), skip)
