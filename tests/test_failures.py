@@ -248,7 +248,9 @@ sys.stdout.write("the end\\n")
 """
 
 
-@pytest.mark.parametrize("how", ["caught", "thread", "zero", "no"])
+@pytest.mark.parametrize(
+    "how", ["caught", *(pytest.param(how, marks=pytest.mark.all) for how in ("thread", "zero", "no"))]
+)
 def test_a_rank_that_is_done_well_waits_for_the_others(tmp_path, how):
     """A sys.exit that the script caught, or that ended another thread, is none; and there is no time limit."""
     (tmp_path / "leaves.py").write_text(LEAVES)

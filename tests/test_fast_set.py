@@ -112,7 +112,8 @@ def test_what_is_compiled_lies_in_a_folder_of_ones_own_where_nothing_else_can_be
 def test_the_whole_set_works_with_an_unwritable_home_and_the_doctor_says_the_same(unwritable):
     _, environment = unwritable
     done = python("from mgwfbp.kernels import kernel_set; print(kernel_set('fast').name)", seconds=300, **environment)
-    assert (done.stdout, done.stderr) == ("fast\n", "")
+    assert done.stdout == "fast\n"
+    assert all("compiling the fast kernels, once" in line for line in done.stderr.splitlines())
     report = python("from mgwfbp.cli.main import main; main()", "doctor", **environment)
     assert "sets numpy, fast" in report.stdout, report.stderr
 
@@ -157,7 +158,13 @@ sys.stdout.write(f"{os.sched_getaffinity(0) == before == found[0]}\\n")
 
 @needs_mpirun
 @pytest.mark.skipif(sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
-@pytest.mark.parametrize("variable", ["OMP_PROC_BIND=true", "OMP_PLACES=cores", "GOMP_CPU_AFFINITY=0"])
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "OMP_PROC_BIND=true",
+        *(pytest.param(other, marks=pytest.mark.all) for other in ("OMP_PLACES=cores", "GOMP_CPU_AFFINITY=0")),
+    ],
+)
 def test_each_rank_keeps_its_cores_whatever_openmp_is_told(variable):
     name, _, value = variable.partition("=")
     done = run(MPIRUN, "-n", 2, sys.executable, "-c", CORES, **{name: value})
