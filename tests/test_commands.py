@@ -28,7 +28,7 @@ ELSEWHERE = {  # what is not run here, and why
     r"mpirun --bind-to none": "Open MPI's option, which MPICH refuses; the command behind it is run",
     r"(sudo )?(\.venv/bin/)?(mpirun -n 2 )?(python benchmarks/|bash jobs/gpu_check\.sh)": "minutes of measurement",
     r"python -m tests\.soak": "100 runs and 20 kills, by hand",
-    r"mgwfbp \d": "what a run prints first, its version",
+    r"mgwfbp +\d": "what a run prints first, its version, and rows of tables",
 }
 SMALL = {
     "MGWFBP_ITERATIONS": "3",
