@@ -68,9 +68,6 @@ NAMES: dict[str, Callable[[], Iterable[str]]] = {
     "kernels": lambda: ("numpy", "fast", "cupy"),
     "transport": lambda: ("auto", "staged", "device", "device-blocking"),
     "replan": lambda: ("auto", "never"),
-    "on_nan": lambda: ("stop", "skip"),
-    "on_bad_image": lambda: ("stop", "skip"),
-    "math": lambda: ("fp32", "tf32"),
     "resume": lambda: ("auto",),
 }
 
@@ -78,5 +75,14 @@ NAMES: dict[str, Callable[[], Iterable[str]]] = {
 def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The names that begin with what stands there, or a choice's values; files where there are none."""
     names = NAMES.get(str(param.name), lambda: getattr(param.type, "choices", ()))()
-    found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
-    return found or [CompletionItem(incomplete, type="file")]
+    return among(names)(ctx, param, incomplete)
+
+
+def among(names: Iterable[str]) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """What completes by `names`, and by files where none of them begins so."""
+
+    def those(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        found = [CompletionItem(name) for name in names if name.startswith(incomplete)]
+        return found or [CompletionItem(incomplete, type="file")]
+
+    return those

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -12,7 +13,24 @@ from mgwfbp.files import write_json
 from mgwfbp.schedule import Workload, workload_to_dict
 from mgwfbp.simulate import logs
 
-READERS = {"osu-log": logs.osu_network, "nccl-log": logs.nccl_network, "imb-log": logs.imb_network}
+# command -> the reader of a network's log, what is said of it in --help, an example
+READERS: dict[str, tuple[Callable[..., dict[str, Any]], str, str]] = {
+    "osu-log": (
+        logs.osu_network,
+        "An OSU all-reduce latency log (osu_allreduce, osu_iallreduce), of old and new versions.",
+        "mgwfbp import osu-log allreduce8.log -o network.json",
+    ),
+    "nccl-log": (
+        logs.nccl_network,
+        "The output of nccl-tests' all_reduce_perf.",
+        "mgwfbp import nccl-log all_reduce_perf.log -o network.json",
+    ),
+    "imb-log": (
+        logs.imb_network,
+        "The output of the Intel MPI Benchmarks (IMB-MPI1 Allreduce).",
+        "mgwfbp import imb-log allreduce.txt --ranks 16 -o network.json",
+    ),
+}
 
 
 @click.group("import", short_help="Turn public logs into WORKLOAD and NETWORK files.")
@@ -39,7 +57,7 @@ def auto(log: str, output: str, ranks: int | None) -> None:
     kind = logs.log_kind(text, log)
     click.echo(f"{log}: {kind.name}, read as by mgwfbp import {kind.command}")
     if kind.command in READERS:
-        _write_network(output, READERS[kind.command](text, log, ranks=ranks))
+        _write_network(output, READERS[kind.command][0](text, log, ranks=ranks))
     elif ranks is None:
         _write_workload(output, logs.bcaffe_workload(text, log))
     else:
@@ -60,31 +78,20 @@ def bcaffe(log: str, output: str, block: int | None, forward_share: float, batch
     _write_workload(output, workload)
 
 
-@command.command("osu-log", **examples("mgwfbp import osu-log allreduce8.log -o network.json"))
-@log_file
-@network_file
-@which_ranks
-def osu(log: str, output: str, ranks: int | None) -> None:
-    """An OSU all-reduce latency log (osu_allreduce, osu_iallreduce), of old and new versions."""
-    _write_network(output, logs.osu_network(logs.read_log(log), log, ranks=ranks))
+def _add(name: str) -> None:
+    """The command of the reader `name`."""
+    read, about, example = READERS[name]
+
+    @command.command(name, help=about, **examples(example))
+    @log_file
+    @network_file
+    @which_ranks
+    def from_log(log: str, output: str, ranks: int | None) -> None:
+        _write_network(output, read(logs.read_log(log), log, ranks=ranks))
 
 
-@command.command("nccl-log", **examples("mgwfbp import nccl-log all_reduce_perf.log -o network.json"))
-@log_file
-@network_file
-@which_ranks
-def nccl(log: str, output: str, ranks: int | None) -> None:
-    """The output of nccl-tests' all_reduce_perf."""
-    _write_network(output, logs.nccl_network(logs.read_log(log), log, ranks=ranks))
-
-
-@command.command("imb-log", **examples("mgwfbp import imb-log allreduce.txt --ranks 16 -o network.json"))
-@log_file
-@network_file
-@which_ranks
-def imb(log: str, output: str, ranks: int | None) -> None:
-    """The output of the Intel MPI Benchmarks (IMB-MPI1 Allreduce)."""
-    _write_network(output, logs.imb_network(logs.read_log(log), log, ranks=ranks))
+for _name in READERS:
+    _add(_name)
 
 
 def _write_workload(output: str, workload: Workload) -> None:

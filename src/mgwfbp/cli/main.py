@@ -20,7 +20,7 @@ from importlib import import_module
 import click
 from click.core import ParameterSource
 
-from mgwfbp.cli.variables import name_unknown
+from mgwfbp.cli.variables import LAUNCHED, name_unknown, not_first
 from mgwfbp.errors import SharedError, StoppedError, UserError, unknown_name
 
 COMMANDS = {
@@ -37,9 +37,6 @@ COMMANDS = {
     "bench": "Measure what this machine and its network can do.",
     "doctor": "What this job has, and what is wrong with it.",
 }
-
-# One of these tells that a launcher (hydra, Open MPI, PMIx) started this process as one rank of several.
-LAUNCHED = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
 
 # Commands that never start MPI: their ranks do not wait for each other.
 ALONE = [["plan"], ["simulate"], ["reproduce"], ["import"], ["predict"], ["export"]]
@@ -102,11 +99,10 @@ def main() -> None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
         elif hasattr(getattr(sys, name), "reconfigure"):
             getattr(sys, name).reconfigure(errors="replace")  # a terminal without × and µ shows ? instead
-    if sys.argv[1:2] in ALONE and any(os.environ.get(name, "0") != "0" for name in LAUNCHED):
+    if sys.argv[1:2] in ALONE and not_first():
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - mpirun -n 2 mgwfbp plan …: the first process says it
     try:
-        if any(name.startswith("MGWFBP_") for name in os.environ):
-            name_unknown([MODULES.get(name, name) for name in COMMANDS])
+        name_unknown([MODULES.get(name, name) for name in sorted(COMMANDS, key=lambda name: name not in sys.argv[1:2])])
         code = cli.main(prog_name="mgwfbp", standalone_mode=False)
         sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:

@@ -7,7 +7,7 @@ from typing import Any, get_args, get_type_hints
 
 import click
 
-from mgwfbp.cli.complete import complete
+from mgwfbp.cli.complete import among, complete
 from mgwfbp.errors import UserError, unknown_name
 from mgwfbp.files import read_json, read_toml
 from mgwfbp.plugins import load_plugin
@@ -40,6 +40,8 @@ def options_of(kind: type, fields: list[Any]) -> Callable[[Any], Any]:
                 settings["is_flag"] = True
             else:
                 settings.update(type=types[0], metavar=field.metadata["metavar"])
+            if field.metadata["choices"]:
+                settings["shell_complete"] = among(field.metadata["choices"])
             command = option(f"--{field.name.replace('_', '-')}", **settings)(command)
         return command
 

@@ -10,7 +10,7 @@ from click.core import ParameterSource
 from mgwfbp.cli.options import argument, config_option, examples, options_of, plugin
 from mgwfbp.errors import UserError
 from mgwfbp.models import MODELS
-from mgwfbp.runs.config import Config, checked_options, options
+from mgwfbp.runs.config import NO_MODEL, Config, checked_options, options
 
 HELP = """
 The first iterations send one message a layer and are measured; then the schedule is computed and followed.
@@ -45,7 +45,7 @@ def command(ctx: click.Context, **given: Any) -> int:
     checked_options(said)  # what is wrong with it is said at once
     Config(**{"model": "", **said})
     if not said.get("model") and not said.get("resume"):
-        raise UserError("name a model (mgwfbp train lenet), or a run to go on with (--resume FOLDER)")
+        raise UserError(NO_MODEL)
     from mgwfbp.comm import World
     from mgwfbp.runs.start import train
 

@@ -42,6 +42,12 @@ class Inputs:
         result *= (1.0 / self.std).astype(dtype)
         return result
 
+    @property
+    def inner(self) -> tuple[int, int, int]:
+        """The shape without its border."""
+        height, width, channels = self.shape
+        return height - sum(self.border), width - sum(self.border), channels
+
     def check(self, images: np.ndarray, where: str = "images") -> np.ndarray:
         """`images` as uint8 (samples, *shape): one image or several, grey ones without their last axis, too.
 
@@ -49,8 +55,7 @@ class Inputs:
         """
         if images.dtype != np.uint8:
             raise UserError(f"{where}: must be uint8, 0 to 255, found {images.dtype}")
-        inner = (*(side - sum(self.border) for side in self.shape[:2]), *self.shape[2:])
-        for shape in (self.shape, inner):
+        for shape in (self.shape, self.inner):
             for one in (shape, shape[:-1] if shape[-1] == 1 else shape):
                 if images.shape[-len(one) :] == one and images.ndim - len(one) in (0, 1):
                     images = images.reshape(-1, *shape)
@@ -74,10 +79,10 @@ class Inputs:
             except (OSError, ValueError, EOFError) as error:
                 reason = getattr(error, "strerror", None) or "it is no .npy file of plain numbers"
                 raise UserError(f"image {path}: cannot be read ({reason})") from None
-        size = tuple(side - sum(self.border) for side in self.shape[:2])
-        sides = [max(side, round(side * self.scale)) for side in size]
-        with decoded(path, max(sides) if self.scale != 1 else None) as image:
-            found = part(image, (size[0], size[1]), self.shape[2], self.scale, (0.5, 0.5))
+        height, width, channels = self.inner
+        side = max(height, width)
+        with decoded(path, max(side, round(side * self.scale)) if self.scale != 1 else None) as image:
+            found = part(image, (height, width), channels, self.scale, (0.5, 0.5))
         return np.pad(found, (self.border, self.border, (0, 0)))[None]
 
     def to_dict(self) -> dict[str, Any]:
@@ -106,8 +111,8 @@ def inputs_from_dict(value: Any, where: str) -> Inputs:
 def decoded(path: Path, reduce_to: int | None = None) -> Iterator[Any]:
     """The image file `path`, upright and with 8 bits a channel; a large JPEG no smaller than `reduce_to` on any side.
 
-    Raises UserError where Pillow is missing; OSError and whatever Pillow raises for a file that is damaged, here and
-    where its pixels are asked for.
+    Raises UserError where Pillow is missing, and with the file's name for whatever Pillow raises of a damaged one, here
+    or where its pixels are asked for.
     """
     try:
         from PIL import Image, ImageOps

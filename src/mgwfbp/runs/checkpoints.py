@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from mgwfbp.data import Batch
-from mgwfbp.errors import UserError
 from mgwfbp.net import to_host
 from mgwfbp.runs.checkpoint import Checkpoint, newest, save
 from mgwfbp.runs.config import PLAN, deciding
@@ -63,9 +62,7 @@ class Checkpoints(Hook):
             if self.resume and found is None and trainer.world.rank == 0 and self.folder:
                 found = newest(self.folder)
                 if found is not None:
-                    check_same_training(
-                        found, trainer.global_batch, trainer.net.arena.fingerprint(), trainer.data.fingerprint
-                    )
+                    check_same_training(found, trainer.global_batch, trainer.net, trainer.data, trainer.optimizer)
         with self.patience():
             self._restore(found)
         return None
@@ -118,10 +115,6 @@ class Checkpoints(Hook):
         iteration, about, path = told
         arrays = world.comm.bcast(found.arrays if found else None, root=0)
         xp, net = trainer.net.kernels.xp, trainer.net
-        with world.together():
-            missing = [name for name in trainer.optimizer.slots if name not in arrays]
-            if missing:
-                raise UserError(f"checkpoint {path} has no {missing[0]}: it was left by another optimizer")
         net.arena.parameters[...] = xp.asarray(arrays["parameters"])
         if len(net.frozen):
             net.frozen[...] = xp.asarray(arrays["frozen"])

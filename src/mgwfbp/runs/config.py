@@ -165,6 +165,7 @@ class Config:
         return asdict(self)
 
 
+NO_MODEL = "name a model (mgwfbp train lenet), or a run to go on with (--resume FOLDER)"
 PATHS = ("data_dir", "out", "resume", "weights")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from math import isfinite
 from pathlib import Path
@@ -34,8 +33,7 @@ class Record(Hook):
         self.folder = folder if isinstance(folder, RunFolder) else None
         self.where = folder if isinstance(folder, str | Path) else None  # what is to be opened
         self.every, self.shown = every, shown
-        self.options: Mapping[str, Any] | None = None  # of a Config, to be said at the start
-        self.config: dict[str, Any] | None = None  # for config.json
+        self.config: dict[str, Any] | None = None  # for config.json; on all ranks, or on none
 
     def open(self, trainer: Trainer) -> AbstractContextManager[Any]:
         """Say what begins. Collective."""
@@ -48,8 +46,8 @@ class Record(Hook):
         self._epoch_loss, self._begun = 0.0, False
         self.reporter = Reporter(trainer.total, self.world.rank > 0, self.world.size)
         trainer.say = self.reporter.line
-        about = provenance(self.world)
-        self.reporter.start(trainer, about, self.options)
+        about = self.config["used"] if self.config else provenance(self.world)
+        self.reporter.start(trainer, about, self.config)
         self.world.comm.Barrier()
         self._zero_ns = perf_counter_ns()
         return self.reporter

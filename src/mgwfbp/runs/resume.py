@@ -91,11 +91,8 @@ def check_resumed(
                 f"leave the option out, or {other}"
             )
         changes.append(Change(done, name, was, now))
-    samples, fingerprint = len(data.train_labels), net.arena.fingerprint()
-    changes += check_same_training(found, global_batch, fingerprint, data.fingerprint, change=config.change)
-    missing = [name for name in optimizer.slots if name not in found.arrays]
-    if missing:
-        raise UserError(f"checkpoint {found.path} has no {missing[0]}: it was left by another optimizer")
+    changes += check_same_training(found, global_batch, net, data, optimizer, change=config.change)
+    samples = len(data.train_labels)
     batch = int(found.record.get("global_batch_size", global_batch))
     was = total_iterations(samples, batch, int(before.get("epochs", config.epochs)), before.get("iterations"))
     now = total_iterations(samples, global_batch, config.epochs, config.iterations)
@@ -122,19 +119,22 @@ def check_resumed(
 
 
 def check_same_training(
-    found: Checkpoint, global_batch: int, fingerprint: str, data: str, *, change: bool = False
+    found: Checkpoint, global_batch: int, net: Net, data: Data, optimizer: Optimizer, *, change: bool = False
 ) -> list[Change]:
     """The data and the global batch, where they are others than before and that is meant (`change`).
 
-    Raises UserError if it is of another net (its arena's `fingerprint`), and where it is not meant.
+    Raises UserError if it is of another net or optimiser, and where it is not meant.
     """
     changes = []
-    if found.record.get("layout") != fingerprint:
+    if found.record.get("layout") != net.arena.fingerprint():
         raise UserError(
             f"checkpoint {found.path} is of another net: its layers have other names or shapes; "
             "to begin with what fits, --weights instead of --resume"
         )
-    for key, name, now in (("data", "data", data), ("global_batch_size", "global batch size", global_batch)):
+    for key, name, now in (
+        ("data", "data", data.fingerprint),
+        ("global_batch_size", "global batch size", global_batch),
+    ):
         was = found.record.get(key, now)  # older ones do not say
         if was == now:
             continue
@@ -144,6 +144,9 @@ def check_same_training(
                 f"checkpoint {found.path} has {name} {was}, this run {now}: it would not be the same training; {hint}"
             )
         changes.append(Change(found.iteration, name.replace(" ", "_"), was, now))
+    missing = [name for name in optimizer.slots if name not in found.arrays]
+    if missing:
+        raise UserError(f"checkpoint {found.path} has no {missing[0]}: it was left by another optimizer")
     return changes
 
 

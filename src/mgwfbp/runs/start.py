@@ -16,7 +16,7 @@ from mgwfbp.optim import Optimizer, factors, make_optimizer, rates_from_text
 from mgwfbp.optim.lr import check_lr
 from mgwfbp.runs.checkpoint import Checkpoint
 from mgwfbp.runs.checkpoints import Checkpoints
-from mgwfbp.runs.config import Config, checked_options, shared_options
+from mgwfbp.runs.config import NO_MODEL, Config, checked_options, shared_options
 from mgwfbp.runs.folder import RunFolder
 from mgwfbp.runs.provenance import provenance
 from mgwfbp.runs.record import Record, Validate
@@ -68,7 +68,7 @@ run = train  # the public name: `mgwfbp.train` is a room
 def _fit(config: Config, world: World, start: Start, watchdog: Watchdog) -> Summary:
     """The trainer with all its hooks, from the start that is the same on all ranks to the summary."""
     record = Record(start.folder, config.log_every, config.timeline_iterations)
-    record.options, record.config = config.to_dict(), start.used
+    record.config = start.used
     checkpoints = Checkpoints(
         start.folder.path if start.folder else None,
         config.checkpoint_every,
@@ -77,7 +77,7 @@ def _fit(config: Config, world: World, start: Start, watchdog: Watchdog) -> Summ
         record=record,
     )
     checkpoints.found, checkpoints.config, checkpoints.patience = start.checkpoint, config.to_dict(), watchdog.paused
-    checkpoints.changes = start.changes
+    checkpoints.changes = start.used.get("changes", ())
     trainer = Trainer(
         start.net,
         start.data,
@@ -187,12 +187,12 @@ def same_config(given: Config | Mapping[str, Any], world: World) -> tuple[Config
     with world.together():
         config = given if isinstance(given, Config) else Config(**{"model": "", **(taken or {}), **said})
         if not config.model:
-            raise UserError("name a model (mgwfbp train lenet), or a run to go on with (--resume FOLDER)")
+            raise UserError(NO_MODEL)
     return config, found
 
 
 class Start(NamedTuple):
-    """A run about to begin. `folder` and `checkpoint` are None on all ranks but 0, which has things to `changes`."""
+    """A run about to begin. `used` is config.json's object. `folder` and `checkpoint` are None on all ranks but 0."""
 
     net: Net
     data: Data
@@ -201,7 +201,6 @@ class Start(NamedTuple):
     network: AffineCost | TableCost | None
     folder: RunFolder | None
     checkpoint: Checkpoint | None
-    changes: list[dict[str, Any]]
     notes: list[str]
     used: dict[str, Any]
 
@@ -265,7 +264,6 @@ def same_start(
     with world.together():
         if (fault := fault_from_environment(world.size)) is not None:
             data = FaultyData(data, fault, world.rank)
-    with world.together():
         if world.rank == 0:
             if checkpoint is not None:
                 now, note = check_resumed(checkpoint, config, global_batch, net, data, optimizer)
@@ -281,7 +279,7 @@ def same_start(
             folder = RunFolder(place, config.model, overwrite, resumed)
             about |= {"world_size": world.size, "threads": config.threads or world.threads, "kernels": kernels.name}
     used = {**options, "used": about, **({"changes": changes} if changes else {})}
-    return Start(net, data, optimizer, global_batch, network, folder, checkpoint, changes, notes, used)
+    return Start(net, data, optimizer, global_batch, network, folder, checkpoint, notes, used)
 
 
 def make_net(config: Config, data: Data, kernels: Kernels) -> Net:
