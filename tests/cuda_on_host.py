@@ -8,6 +8,7 @@ wait for the device inside of an iteration is an error here. So the kernel set a
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 import shutil
 import subprocess
@@ -53,6 +54,7 @@ C_TYPES = {
 }
 last_first = False  # a test sets it
 reads: list[str] | None = None  # where the host may read arrays of the device, what it read
+started = lambda what: None  # noqa: E731  is told of each kernel, operation and copy that is put into the current stream
 
 
 def host_source() -> str:
@@ -68,18 +70,25 @@ def library(dtype: str) -> ctypes.CDLL:
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")
     if compiler is None:
         pytest.skip("no C++ compiler (g++) to compile the CUDA kernels for the host")
-    with tempfile.TemporaryDirectory() as folder:
-        source, built = Path(folder, "kernels.cpp"), Path(folder, "kernels.so")
-        source.write_text(host_source(), "utf-8")
-        element = {"float32": "float", "float64": "double"}[dtype]
-        command = [compiler, f"-DELEMENT={element}", "-std=c++17", "-O1", "-Wall", "-Werror", "-shared", "-fPIC"]
-        done = subprocess.run([*command, str(source), "-o", str(built)], capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return ctypes.CDLL(str(built))
+    source = host_source()
+    element = {"float32": "float", "float64": "double"}[dtype]
+    command = [compiler, f"-DELEMENT={element}", "-std=c++17", "-O1", "-Wall", "-Werror", "-shared", "-fPIC"]
+    # Compiled once for all processes of all tests: there are many, and each would need some seconds.
+    name = hashlib.sha256(repr((command, source)).encode()).hexdigest()[:20]
+    built = Path(tempfile.gettempdir(), f"mgwfbp-stand-in-{os.getuid()}", f"{name}.so")
+    if not built.exists():
+        built.parent.mkdir(mode=0o700, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=built.parent) as folder:
+            (code := Path(folder, "kernels.cpp")).write_text(source, "utf-8")
+            done = subprocess.run([*command, str(code), "-o", f"{code}.so"], capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+            os.replace(f"{code}.so", built)
+    return ctypes.CDLL(str(built))
 
 
 def run(kernel, dtype, blocks, threads, arguments):
     """Run a kernel's whole grid; `arguments` as `sources.checked` gives them."""
+    started(f"kernel {kernel}")
     passed = [
         ctypes.c_void_p(value.ctypes.data) if isinstance(value, np.ndarray) else C_TYPES[type(value)](value.item())
         for value in arguments
@@ -121,6 +130,7 @@ class DeviceArray(np.ndarray):
     def get(self, stream=None, out=None, blocking=True):
         """CuPy's copy to the host: into `out` when `stream` gets there, or now."""
         if out is None:
+            started("a copy to the host")
             return np.array(to_host(self))
         stream.put(lambda: np.copyto(out, to_host(self)))
         assert not blocking
@@ -131,6 +141,7 @@ class DeviceArray(np.ndarray):
         stream.put(lambda: np.copyto(to_host(self), array))
 
     def __array_ufunc__(self, ufunc, method, *inputs, out=None, **options):
+        started(ufunc.__name__)
         if out is not None:
             options["out"] = tuple(to_host(array) for array in out)
         result = getattr(ufunc, method)(*(to_host(value) for value in inputs), **options)
@@ -140,6 +151,7 @@ class DeviceArray(np.ndarray):
         raise AssertionError(f"numpy.{function.__name__} of a device array; use the kernel set's xp")
 
     def __setitem__(self, key, value):
+        started("an assignment")
         super().__setitem__(key, to_host(value))
 
 
@@ -168,6 +180,7 @@ class DeviceModule:
             return function
 
         def call(*arguments, **options):
+            started(name)
             options = {key: to_host(value) for key, value in options.items()}
             out = options.get("out")
             result = function(*(to_host(value) for value in arguments), **options)
@@ -181,6 +194,7 @@ class DeviceModule:
         return to_device(np.lib.stride_tricks.as_strided(to_host(value), shape, view.strides))
 
     def asarray(self, value, dtype=None):
+        started("asarray")
         return value if _fits(value, dtype) else to_device(np.array(_readable(value), dtype))
 
     def ascontiguousarray(self, value, dtype=None):
@@ -212,6 +226,9 @@ class RawModule:
     def __init__(self, code, options):
         assert code in {sources.source(family) for family in sources.FAMILIES}
         self.dtype = {"-DELEMENT=float": "float32", "-DELEMENT=double": "float64"}[options[0]]
+
+    def compile(self):
+        library(self.dtype)
 
     def get_function(self, kernel):
         return lambda blocks, threads, arguments: run(kernel, self.dtype, blocks, *threads, arguments)

@@ -2,7 +2,8 @@
 
 What is put into a stream runs when somebody waits for it and not before, so who reads without waiting reads what was
 there before. Copies of arrays of tests/cuda_on_host.py go through these streams. A thread that did not choose its
-device may not use one.
+device may not use one. Kernels and operations run at once, but where `nothing_in_the_default_stream` is in force a
+thread that has not chosen its stream may start none: in the default stream they would wait for all others.
 """
 
 from __future__ import annotations
@@ -10,15 +11,19 @@ from __future__ import annotations
 import threading
 import time
 import weakref
+from types import SimpleNamespace
 
+from tests import cuda_on_host
 from tests.cuda_on_host import Cupy
 
 chosen: set[int] = set()  # threads that have called Device(…).use()
 pinned: list[weakref.ref] = []  # all pinned memory there ever was
+current = threading.local()  # a thread's streams, the one in use last
 
 
 class Stream:
     def __init__(self, non_blocking=False):
+        self.non_blocking = non_blocking
         self.waiting, self.done = [], 0
         self.events = self.passed = 0  # how many were recorded here, and the last one that somebody waited for
 
@@ -34,16 +39,35 @@ class Stream:
 
     synchronize = run
 
+    def use(self):
+        current.streams = [self]
+        return self
+
     def __enter__(self):
+        current.streams = [*getattr(current, "streams", []), self]
         return self
 
     def __exit__(self, *_):
-        pass
+        current.streams.pop()
+
+
+DEFAULT = Stream()
+
+
+def current_stream():
+    return (getattr(current, "streams", None) or [DEFAULT])[-1]
+
+
+def nothing_in_the_default_stream(what):
+    """For `cuda_on_host.started`: refuse kernels, operations and copies of a thread that has not chosen its stream."""
+    if not current_stream().non_blocking:
+        raise AssertionError(f"{what} in the default stream")
 
 
 class Event:
-    def __init__(self, disable_timing=False):
-        self.stream = None
+    def __init__(self, block=False, disable_timing=False):
+        assert block, "who waits for this event spins, and takes a core from backward"
+        self.stream, self.timed = None, not disable_timing
 
     def record(self, stream):
         self.stream, self.until = stream, stream.done + len(stream.waiting)
@@ -60,51 +84,65 @@ class Pinned(bytearray):
     pass
 
 
+def pinned_memory(nbytes):
+    memory = Pinned(nbytes)
+    pinned.append(weakref.ref(memory))
+    return memory
+
+
 class Cuda:
-    """What we use of cupy.cuda. `count` is how many GPUs there are."""
+    """What we use of cupy.cuda. `count` is how many GPUs there are, of compute capability `capability`."""
 
-    Stream, Event = Stream, Event
+    Stream, Event, PinnedMemory = Stream, Event, staticmethod(pinned_memory)
 
-    def __init__(self, count=1):
-        self.compute, self.used, count_of = Stream(), [], count
+    def __init__(self, count=1, capability="90", version=13000):
+        self.used = []
         chosen.add(threading.get_ident())
         outer = self
 
         class Device:
-            def __init__(self, index=0):
-                self.index = index
+            compute_capability = capability
+
+            def __init__(self, index=None):
+                self.id = (outer.used or [0])[-1] if index is None else index
 
             def use(self):
-                outer.used.append(self.index)
+                outer.used.append(self.id)
                 chosen.add(threading.get_ident())
 
-        class Runtime:
-            def getDeviceCount(self):
-                return count_of
+        self.Device = Device
+        self.runtime = SimpleNamespace(
+            getDeviceCount=lambda: count,
+            getDeviceProperties=lambda index: {"uuid": bytes([index]) * 16 + b"luid", "name": b"Stand-in"},
+            deviceGetPCIBusId=lambda index: f"0000:{index:02x}:00.0",
+            runtimeGetVersion=lambda: version,
+            driverGetVersion=lambda: version,
+        )
 
-            def getDeviceProperties(self, index):
-                return {"uuid": bytes([index])}
-
-        self.Device, self.runtime = Device, Runtime()
+    def PinnedMemoryPointer(self, memory, offset):
+        assert offset == 0
+        return memory
 
     def get_current_stream(self):
-        return self.compute
+        return current_stream()
 
     def get_elapsed_time(self, first, last):
         for event in (first, last):
+            assert event.timed, "an event made without timing"
             assert event.number <= event.stream.passed, "cudaErrorNotReady"
         return (last.ns - first.ns) * 1e-6
-
-    def alloc_pinned_memory(self, nbytes):
-        memory = Pinned(nbytes)
-        pinned.append(weakref.ref(memory))
-        return memory
 
 
 class LazyCupy(Cupy):
     """A module to put in the place of CuPy, with streams."""
 
-    __name__ = "cupy"
+    __name__, __version__ = "cupy", "stand-in"
 
-    def __init__(self, count=1):
-        self.cuda = Cuda(count)
+    def __init__(self, *card, **options):
+        self.cuda = Cuda(*card, **options)
+
+
+def in_place_of_cupy():
+    """For a process of its own (tests/stand_in/cupy.py): everything may be read, nothing be in the default stream."""
+    cuda_on_host.reads, cuda_on_host.started = [], nothing_in_the_default_stream
+    return LazyCupy(2)

@@ -17,7 +17,9 @@ from mgwfbp.models import build
 from mgwfbp.net import Arena, LayerSpec, Net, fuse
 from mgwfbp.net.layers import LRN, AvgPool2d, Conv2d, Dropout, Flatten, GlobalAvgPool, Linear, MaxPool2d, PReLU, Step
 from mgwfbp.optim.sgd import SGD
-from tests.cuda_on_host import DEVICE, TOLERANCE, Cupy, random, to_device, to_host
+from tests import cuda_on_host
+from tests.cuda_on_host import DEVICE, TOLERANCE, random, to_device, to_host
+from tests.streams_on_host import LazyCupy, nothing_in_the_default_stream
 from tests.test_cudnn import with_cudnn
 from tests.test_layers import CASES
 from tests.torch_reference import distance
@@ -142,14 +144,15 @@ def put_in_cupys_place(monkeypatch, module):
     monkeypatch.setenv("CUPY_TF32", "1")
     monkeypatch.setattr("mgwfbp.kernels.choose._say_once", lambda text: sys.stderr.write(text + "\n"))
     monkeypatch.delenv("MGWFBP_KERNELS", raising=False)
-    load.load.cache_clear()
+    load._made.cache_clear()
 
 
 def test_where_there_is_a_gpu_the_set_is_loaded_and_a_net_trains(monkeypatch, capsys):
     """All the way from the choice of the set to CuPy's RawModule, which alone is a stand-in."""
-    put_in_cupys_place(monkeypatch, Cupy())
+    put_in_cupys_place(monkeypatch, LazyCupy())
+    monkeypatch.setattr(cuda_on_host, "started", nothing_in_the_default_stream)
     found = kernel_set()
-    load.load.cache_clear()
+    load._made.cache_clear()
     assert found.name == "cupy"
     assert capsys.readouterr().err.startswith("mgwfbp: cuDNN cannot be used (")
     assert os.environ["CUPY_TF32"] == "0"
@@ -157,24 +160,34 @@ def test_where_there_is_a_gpu_the_set_is_loaded_and_a_net_trains(monkeypatch, ca
     assert ours[0] == pytest.approx(theirs[0], rel=1e-3)
 
 
+def test_an_old_card_is_fine_with_an_old_cuda(monkeypatch):
+    put_in_cupys_place(monkeypatch, LazyCupy(capability="60", version=12090))
+    assert load.why_not() is None
+
+
 def no_driver():
     raise RuntimeError("cudaErrorInsufficientDriver: CUDA driver version is insufficient for CUDA runtime version")
 
 
 @pytest.mark.parametrize(
-    ("available", "says"), [(lambda: False, "no GPU or no driver"), (no_driver, "InsufficientDri")]
+    ("cupy", "says"),
+    [
+        (SimpleNamespace(is_available=lambda: False), "no GPU or no driver"),
+        (SimpleNamespace(is_available=no_driver), "InsufficientDri"),
+        (LazyCupy(capability="70"), "capability 7.0, which CUDA 13 no longer compiles for: pip uninstall cupy-cuda13x"),
+    ],
 )
-def test_without_a_gpu_the_cpu_is_used_and_one_line_says_so(monkeypatch, capsys, available, says):
-    put_in_cupys_place(monkeypatch, SimpleNamespace(is_available=available))
+def test_without_a_gpu_the_cpu_is_used_and_one_line_says_so(monkeypatch, capsys, cupy, says):
+    put_in_cupys_place(monkeypatch, cupy)
     assert kernel_set(quiet=True).name == "numpy"
     assert capsys.readouterr().err == ""
     assert kernel_set().name == "numpy"
     said = capsys.readouterr().err
     assert says in said
-    assert said.startswith("mgwfbp: CuPy")
+    assert said.startswith("mgwfbp: ")
     assert said.endswith("; using the CPU\n")
     assert said.count("\n") == 1
-    with pytest.raises(UserError, match="kernel set cupy: CuPy .*; run on a GPU node"):
+    with pytest.raises(UserError, match="kernel set cupy: .*; run on a GPU node"):
         kernel_set("cupy")
     monkeypatch.setenv("MGWFBP_KERNELS", "cupy")
     with pytest.raises(UserError, match="kernel set cupy"):

@@ -78,6 +78,12 @@ def test_a_gpu_for_each_rank_is_found_where_there_is_one_and_shared_evenly_where
 def test_what_a_process_sees():
     assert visible_devices(environment={}) == ()
     assert visible_devices(environment={"CUDA_VISIBLE_DEVICES": "1, GPU-8f"}) == ("1", "GPU-8f")
-    runtime = SimpleNamespace(getDeviceCount=lambda: 2, getDeviceProperties=lambda i: {"uuid": bytes([171, i])})
+    runtime = SimpleNamespace(
+        getDeviceCount=lambda: 2,
+        getDeviceProperties=lambda i: {"uuid": b"\xab"},  # the second byte is 0, and CuPy stops there
+        deviceGetPCIBusId=lambda i: f"0000:{i}b:00.0",
+    )
     cupy = SimpleNamespace(cuda=SimpleNamespace(runtime=runtime))
-    assert visible_devices(cupy, {"CUDA_VISIBLE_DEVICES": "5,6"}) == ("ab00", "ab01")
+    assert visible_devices(cupy, {"CUDA_VISIBLE_DEVICES": "5,6"}) == ("0000:0b:00.0 ab", "0000:1b:00.0 ab")
+    runtime.getDeviceProperties = lambda i: {"uuid": bytes(range(1, 17)) + b"luid of this process"}
+    assert visible_devices(cupy)[1] == "0000:1b:00.0 " + bytes(range(1, 17)).hex()

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
-import textwrap
+import os
+from pathlib import Path
 
 import pytest
 
-from mgwfbp.bench.doctor import NOTE, OK, PROBLEM, device_check, gpus, launcher
+from mgwfbp.bench.doctor import NOTE, OK, PROBLEM, gpus, launcher
+from mgwfbp.comm import device_check
 from tests.test_cli import MGWFBP, MPIRUN, needs_mpirun, run
+
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def test_alone_it_says_what_there_is():
@@ -50,44 +54,59 @@ def test_who_started_us(environment, name):
     assert launcher(environment) == name
 
 
-FAKE = """
-import os, sys, types
-import numpy
-from numpy import *
-def is_available(): return True
-def arange(*a, **k):
+BROKEN = """
+import os, sys
+from tests.streams_on_host import in_place_of_cupy
+cupy = in_place_of_cupy()
+def arange(*arguments, **options):
     {body}
-    return numpy.arange(*a, **k)
-class runtime:
-    getDeviceProperties = staticmethod(lambda index: {{"name": b"Card 9000", "uuid": b"12"}})
-    driverGetVersion = staticmethod(lambda: 13000)
-    getDeviceCount = staticmethod(lambda: 1)
-stream = types.SimpleNamespace(synchronize=lambda: None)
-cuda = types.SimpleNamespace(runtime=runtime, get_current_stream=lambda: stream)
+cupy.arange = arange
+print("a banner of the driver")
+sys.modules["cupy"] = cupy
 """
 
 
 @pytest.mark.parametrize(
     ("body", "works", "error"),
     [
-        ("pass", True, None),
+        (None, True, None),
         ("os.kill(os.getpid(), 11)", False, "the process died of signal 11"),
         ("raise RuntimeError('out of cards')", False, "RuntimeError: out of cards"),
+        ("sys.exit(3)", False, "it ended with exit code 3"),
+        ("print('[1]'); return cupy.zeros(*arguments, **options)", True, None),
     ],
 )
 def test_a_device_check_that_dies_is_a_finding(tmp_path, monkeypatch, body, works, error):
-    (tmp_path / "cupy.py").write_text(textwrap.dedent(FAKE.format(body=body)))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    folder = tmp_path if body else ROOT / "tests/stand_in"
+    if body:
+        (tmp_path / "cupy.py").write_text(BROKEN.format(body=body))
+    monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{ROOT}")
     monkeypatch.setenv("PMI_RANK", "0")  # a launcher's: the check must be a world of its own
-    found = device_check()
-    assert found["works"] == works
+    found = device_check(1)
+    assert found["works"] == works, found
     assert found.get("error") == error
+    assert found["gpu"] == "Stand-in"
 
 
-def facts(*visible, device=None, reason=None):
-    return [{"host": "n1", "cupy": reason, "visible": devices, "device": device} for devices in visible]
+def test_the_doctor_tries_the_cards_that_there_are(monkeypatch):
+    """Two cards, as far as it can tell, and no cuDNN: which is a problem, as nobody would see it otherwise."""
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'tests/stand_in'}{os.pathsep}{ROOT}")
+    done = run(MGWFBP, "doctor")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "rank 0: Stand-in, driver 13000: device memory in MPI works" in done.stdout
+    assert (
+        "rank 0: CuPy stand-in, cuDNN cannot be used (No module named 'cudnn'); convolutions are im2col" in done.stdout
+    )
+    assert "pip install 'mgwfbp[cuda13]'" in done.stdout
 
 
+def facts(*visible, device=None, reason=None, loaded=None):
+    about = {"host": "n1", "cupy": reason, "device": device, "set": loaded}
+    return [{**about, "visible": devices} for devices in visible]
+
+
+LOADS = {"works": True, "about": "cuDNN 92801"}
+IM2COL = {"works": False, "about": "cuDNN cannot be used (why); convolutions are im2col"}
 WORKS, DIES = {"gpu": "C", "driver": 1, "works": True}, {"works": False, "error": "the process died of signal 11"}
 
 
@@ -99,6 +118,14 @@ WORKS, DIES = {"gpu": "C", "driver": 1, "works": True}, {"works": False, "error"
         (facts(("a", "b"), ("a", "b"), device=WORKS), True, [OK, OK], "n1: local ranks use devices 0, 1"),
         (facts(("a",), ("a",), device=WORKS), True, [PROBLEM, OK], "2 ranks on this machine, but 1 GPU"),
         (facts(("a",), device=DIES), True, [OK, PROBLEM], "was promised, but the process died of signal 11"),
+        (facts(("a",), device=WORKS, loaded=LOADS), None, [OK, OK, OK], "cuDNN 92801: a convolution was planned"),
+        (
+            facts(("a",), device=WORKS, loaded=IM2COL),
+            None,
+            [OK, OK, PROBLEM],
+            "rank 0: cuDNN cannot be used (why); con",
+        ),
+        (facts(("a",), device=WORKS, loaded=DIES), None, [OK, OK, PROBLEM], "rank 0: the process died of signal 11"),
         (facts(("a",), device=DIES), False, [OK, OK], "does not work (the process died of signal 11), as the library"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -13,15 +14,19 @@ from mpi4py import MPI
 
 from mgwfbp.comm import CommThread
 from mgwfbp.comm.transports.device import DeviceTransport, StagedTransport
+from mgwfbp.comm.transports.open import own_transport
+from mgwfbp.errors import SharedError
+from mgwfbp.kernels.gpu.load import _made
 from mgwfbp.runs.config import Config
 from mgwfbp.runs.start import train
 from mgwfbp.schedule import PIPELINED, SHARDED, AffineCost, Bucket, Schedule, schedule_from_cuts
 from tests import cuda_on_host
 from tests.cuda_on_host import to_device, to_host
-from tests.streams_on_host import LazyCupy, pinned
+from tests.streams_on_host import LazyCupy, nothing_in_the_default_stream, pinned
 
 from .test_comm import LAYERS, expected, fill, make_arena
 
+ROOT = Path(__file__).resolve().parents[2]
 SCHEDULES = [
     schedule_from_cuts("all-reduce", [0, 2], LAYERS),
     Schedule("pipelined", (Bucket(0, 0), Bucket(3, 4), Bucket(1, 2)), PIPELINED),
@@ -36,7 +41,7 @@ def run(world, transport, cupy, schedule, iterations=4):
     """
     arena = make_arena()
     arena.parameters, arena.gradients = to_device(arena.parameters), to_device(arena.gradients)
-    comm, compute = CommThread(world, arena, transport), cupy.cuda.compute
+    comm, compute = CommThread(world, arena, transport), cupy.cuda.Stream(non_blocking=True).use()
 
     def put(layer, source):
         part = arena.layer_slices[layer]
@@ -74,7 +79,7 @@ def right(world, iterations=4):
 
 def staged(world, cupy, kind=StagedTransport):
     transport = kind(world.comm.Dup(), cupy, len(make_arena().gradients))
-    transport.chunk = 70  # several chunks in a bucket
+    transport.most = 70  # several chunks in a bucket
     return transport
 
 
@@ -110,10 +115,8 @@ class Careless(StagedTransport):
 class Impatient(StagedTransport):
     """Says that a message has ended before its copy to the device has."""
 
-    def all_reduce(self, array):
-        kept, self.up.synchronize = self.up.synchronize, lambda: None
-        super().all_reduce(array)
-        self.up.synchronize = kept
+    def _arrived(self):
+        pass
 
 
 @pytest.mark.parametrize("broken", [Hasty, Careless, Impatient])
@@ -123,23 +126,54 @@ def test_a_transport_that_does_not_wait_is_found_out(world, broken):
 
 
 class Wrong:
-    """An MPI that takes device memory and sums nothing."""
+    """An MPI that takes device memory, and one of whose collectives does nothing."""
 
-    def __init__(self, comm):
-        self.comm = comm
+    def __init__(self, comm, broken):
+        self.comm, self.broken = comm, broken
 
     def __getattr__(self, name):
-        return getattr(self.comm, name)
-
-    def Iallreduce(self, *_):
-        return self.comm.Ibarrier()
+        return (lambda *_: self.comm.Ibarrier()) if name == self.broken else getattr(self.comm, name)
 
 
-def test_an_mpi_whose_device_sums_are_wrong_is_found_out_before_the_first_message(world):
-    DeviceTransport(world.comm.Dup(), LazyCupy()).check(1000)
-    transport = DeviceTransport(Wrong(world.comm.Dup()), LazyCupy())
-    with pytest.raises(RuntimeError, match="gave other sums than that of host memory; run with --transport staged"):
-        transport.check(1000)
+COLLECTIVES = {"Iallreduce": "all-reduce", "Ireduce_scatter": "reduce-scatter", "Iallgatherv": "all-gather"}
+
+
+@pytest.mark.parametrize("broken", [None, *COLLECTIVES])
+def test_an_mpi_whose_device_sums_are_wrong_is_found_out_before_the_first_message(world, broken):
+    transport = DeviceTransport(Wrong(world.comm.Dup(), broken), LazyCupy())
+    assert transport.wrong_sums(1000) == COLLECTIVES.get(broken)
+
+
+@pytest.mark.parametrize("kind", ["staged", "device"])
+def test_a_rank_may_have_no_part_of_a_short_message(world, kind):
+    cupy, elements = LazyCupy(), world.size - 1
+    comm = world.comm.Dup()
+    transport = StagedTransport(comm, cupy, elements) if kind == "staged" else DeviceTransport(comm, cupy)
+    array = to_device(np.ones(elements, np.float32))
+    transport.reduce_scatter(array)
+    transport.all_gather(array)
+    assert (to_host(array) == world.size).all()
+
+
+@pytest.mark.skipif(MPI.COMM_WORLD.size > 2, reason="two ranks show it; each starts a process")
+def test_device_memory_is_tried_before_it_is_trusted(world, monkeypatch):
+    """In a process of its own, then among the ranks; auto goes on through the host and says why."""
+    monkeypatch.setattr("mgwfbp.comm.transports.choose.cuda_support", lambda: True)
+    monkeypatch.setattr("mgwfbp.comm.transports.choose.vendor", lambda: "MPICH")
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'tests/stand_in'}{os.pathsep}{ROOT}")
+    cupy = LazyCupy(2)
+    transport = own_transport(world, 1000, cupy)
+    assert (transport.name, transport.reason) == ("device", "MPICH says that it takes device memory")
+    monkeypatch.setattr(DeviceTransport, "wrong_sums", lambda *_: "all-gather" if world.rank == 1 else None)
+    transport = own_transport(world, 1000, cupy)
+    assert transport.name == "staged"
+    assert "memory, but rank 1: its all-gather of device memory gives other sums than the host's" in transport.reason
+    with pytest.raises(SharedError, match="--transport device: rank 1: its all-gather .*; run with --transport staged"):
+        own_transport(world, 1000, cupy, "device")
+    dies = {"works": world.rank > 0, "error": "died"}
+    monkeypatch.setattr("mgwfbp.comm.transports.open.device_check", lambda place: dies)
+    transport = own_transport(world, 1000, cupy)
+    assert (transport.name, transport.reason.partition(", but ")[2]) == ("staged", "rank 0: died")
 
 
 @pytest.fixture
@@ -153,13 +187,12 @@ def a_gpu_each(world, monkeypatch):
     monkeypatch.setitem(sys.modules, "mgwfbp.kernels.gpu.launch", None)
     del sys.modules["mgwfbp.kernels.gpu.launch"]
     monkeypatch.setattr(cuda_on_host, "reads", [])
+    monkeypatch.setattr(cuda_on_host, "started", nothing_in_the_default_stream)
     monkeypatch.setenv("CUPY_TF32", "0")
     monkeypatch.setattr("mgwfbp.kernels.choose._say_once", lambda text: None)
-    from mgwfbp.kernels.gpu.load import load
-
-    load.cache_clear()
+    _made.cache_clear()
     yield cupy
-    load.cache_clear()
+    _made.cache_clear()
 
 
 @pytest.mark.skipif(MPI.COMM_WORLD.size > 2, reason="two ranks show it; make test has eight minutes")

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -16,16 +13,23 @@ import mpi4py
 import numpy as np
 import threadpoolctl
 
-from mgwfbp.comm import MPI, HostTransport, World, choose, cuda_support, devices_here, placements
+from mgwfbp.comm import (
+    MPI,
+    HostTransport,
+    World,
+    choose,
+    cuda_support,
+    device_check,
+    devices_here,
+    in_a_process,
+    placements,
+)
 from mgwfbp.errors import UserError
 from mgwfbp.kernels import kernel_set, openmp_binding, why_not_fast
 from mgwfbp.kernels.gpu.load import why_not
 from mgwfbp.version import __version__
 
 OK, NOTE, PROBLEM = "ok", "note", "problem"
-# A launcher's variables: a process without them is a world of its own.
-LAUNCHERS = ("PMI_", "PMIX_", "PRTE_", "PALS_", "OMPI_COMM_", "OMPI_MCA_", "HYDI_", "MPI_LOCAL", "MPIR_CVAR_", "SLURM_")
-CHECK_S = 120
 
 
 class Finding(NamedTuple):
@@ -55,10 +59,13 @@ def examine(world: World) -> list[Finding]:
 
 
 def _facts(world: World) -> dict[str, Any]:
-    """What only this rank can see."""
+    """What only this rank can see. Collective."""
     kernel_set("numpy")
     bound = openmp_binding()  # asked before the fast set is loaded, which overrules it
-    pools, no_gpu = threadpoolctl.threadpool_info(), why_not()
+    pools, no_gpu, visible = threadpoolctl.threadpool_info(), why_not(), devices_here()
+    everyone = world.node_gather((no_gpu, visible))
+    usable = all(reason is None and devices for reason, devices in everyone)
+    place = placements([devices for _, devices in everyone], share=True)[world.local_rank] if usable else 0
     return {
         "bound": bound,
         "host": socket.gethostname(),
@@ -70,8 +77,9 @@ def _facts(world: World) -> dict[str, Any]:
         "threads": max((pool["num_threads"] for pool in pools), default=1),
         "fast": why_not_fast(),
         "cupy": no_gpu,
-        "visible": devices_here(),
-        "device": device_check() if no_gpu is None else None,
+        "visible": visible,
+        "device": device_check(place) if no_gpu is None else None,
+        "set": in_a_process("mgwfbp.kernels.gpu.probe", str(place), wanted="works") if no_gpu is None else None,
     }
 
 
@@ -169,7 +177,7 @@ def _kernels(everyone: list[dict[str, Any]]) -> list[Finding]:
 
 
 def gpus(everyone: list[dict[str, Any]], cuda: bool | None) -> list[Finding]:
-    """What is to be said of GPUs, from the facts of all ranks (`cupy`, `visible`, `host`, `device`).
+    """What is to be said of GPUs, from the facts of all ranks (`cupy`, `visible`, `host`, `device`, `set`).
 
     `cuda` is what the MPI library says of itself.
     """
@@ -199,6 +207,16 @@ def gpus(everyone: list[dict[str, Any]], cuda: bool | None) -> list[Finding]:
             found.append(Finding("GPUs", PROBLEM, about + f"was promised, but {check['error']}", advice))
         else:
             found.append(Finding("GPUs", OK, about + f"does not work ({check['error']}), as the library says"))
+    for rank, facts in enumerate(everyone):
+        check = facts["set"]
+        if check is None or (rank and check == everyone[0]["set"]):
+            continue
+        text = f"rank {rank}: {check.get('about') or check.get('error', 'the GPU set does not load')}"
+        if check["works"]:
+            found.append(Finding("cuDNN", OK, f"{text}: a convolution was planned"))
+        else:
+            advice = "pip install 'mgwfbp[cuda13]' (or cuda12) brings the versions that fit together"
+            found.append(Finding("cuDNN", PROBLEM, text, advice))
     return found
 
 
@@ -207,23 +225,6 @@ def _placed(host: str, visible: list[tuple[str, ...]]) -> Finding:
         return Finding("GPUs", OK, f"{host}: local ranks use devices {', '.join(map(str, placements(visible)))}")
     except UserError as error:
         return Finding("GPUs", PROBLEM, f"{host}: {error}", "one GPU a rank, or --share-gpu")
-
-
-def device_check() -> dict[str, Any]:
-    """What `device_check` says in a process of its own, which may die of it."""
-    command = [sys.executable, "-m", "mgwfbp.comm.gpu_check"]
-    own = {key: value for key, value in os.environ.items() if not key.startswith(LAUNCHERS)}
-    try:
-        done = subprocess.run(command, env=own, capture_output=True, text=True, timeout=CHECK_S)
-    except subprocess.TimeoutExpired:
-        return {"works": False, "error": f"nothing came back in {CHECK_S} s"}
-    lines = done.stdout.splitlines()
-    said = json.loads(lines[-1]) if lines else {"works": False}
-    if done.returncode < 0:
-        said["error"] = f"the process died of signal {-done.returncode}"
-    elif done.returncode or not said["works"]:
-        said["error"] = (done.stderr.strip().splitlines() or ["what arrived was not what was sent"])[-1]
-    return {**said, "works": said["works"] and done.returncode == 0}
 
 
 def _message(world: World) -> Finding:

@@ -1,6 +1,7 @@
 """Ranks, transports, the comm thread and the all-reduce benchmark. Importing it loads MPI; a World starts it."""
 
 from mgwfbp.comm.agree import agree
+from mgwfbp.comm.child import device_check, in_a_process
 from mgwfbp.comm.gpus import choose_device, devices_here, placements, use_own_device, visible_devices
 from mgwfbp.comm.measure import measure_all_reduce
 from mgwfbp.comm.mpi import MPI, abort_job, end_job
@@ -33,8 +34,10 @@ __all__ = [
     "choose_transport",
     "closed_together",
     "cuda_support",
+    "device_check",
     "devices_here",
     "end_job",
+    "in_a_process",
     "measure_again",
     "measure_all_reduce",
     "open_comm",

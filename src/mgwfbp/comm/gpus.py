@@ -15,13 +15,17 @@ from mgwfbp.errors import UserError
 def visible_devices(cupy: Any = None, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
     """The devices that this process may use, by names that mean the same device in every process of the machine.
 
-    With `cupy` (the module, a driver being there) these are UUIDs. Without it they are the words of
+    With `cupy` (the module, a driver being there) these are the places on the PCI bus and the UUIDs: CuPy cuts a UUID
+    off at its first zero byte, or reads on behind its 16, so it is not enough. Without `cupy` they are the words of
     CUDA_VISIBLE_DEVICES, which say less: where Slurm shuts a task off from the others' GPUs, each calls its own one 0.
     """
     if cupy is None:
         return tuple(word.strip() for word in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if word.strip())
     runtime = cupy.cuda.runtime
-    return tuple(runtime.getDeviceProperties(index)["uuid"].hex() for index in range(runtime.getDeviceCount()))
+    return tuple(
+        f"{runtime.deviceGetPCIBusId(index)} {runtime.getDeviceProperties(index)['uuid'][:16].hex()}"
+        for index in range(runtime.getDeviceCount())
+    )
 
 
 def choose_device(world: World, visible: Sequence[str], share: bool = False) -> int:
@@ -50,7 +54,7 @@ def use_own_device(world: World, wanted: bool, share: bool = False) -> str | Non
 
 
 def devices_here() -> tuple[str, ...]:
-    """`visible_devices` of this process, by their UUIDs if CuPy can ask for them."""
+    """`visible_devices` of this process, as CuPy has them if it can ask."""
     return visible_devices(_cupy())
 
 

@@ -16,6 +16,14 @@ LAUNCHERS = (
 # What MPI libraries look at to find their process manager.
 MANAGERS = ("PMI_", "PMIX_")
 
+# What launchers leave to the processes they start, beside what their users set for MPI (OMPI_MCA_pml, PMIX_MCA_gds, …).
+LEFT = (
+    "PMI_", "PMIX_", "PRTE_", "PALS_", "HYDI_", "MPI_LOCAL", "SLURM_", "OMPI_COMM_", "OMPI_MCA_orte_", "OMPI_MCA_ess",
+    "OMPI_MCA_pmix", "OMPI_MCA_prte", "OMPI_MCA_schizo", "OMPI_MCA_initial_wdir", "OMPI_MCA_num_procs",
+    "OMPI_MCA_shmem_RUNTIME",
+)  # fmt: skip
+SET = ("PMIX_MCA_", "PRTE_MCA_")
+
 
 class Meant(NamedTuple):
     """What this process is by the variables of the `launcher`: rank `rank` (in the `variable`) of `size`."""
@@ -70,6 +78,11 @@ def leftovers(library: str, environment: Mapping[str, str] = os.environ) -> list
         return [name for name in environment if name.startswith((*MANAGERS, "SLURM_STEP", "SLURM_TASK_PID"))]
     foreign = "PMI_RANK" not in environment and "MPICH" in library and "pmix" not in library.lower()
     return [name for name in environment if name.startswith(MANAGERS)] if foreign and _alone(environment) else []
+
+
+def without_launcher(environment: Mapping[str, str]) -> dict[str, str]:
+    """`environment` for a process that is to be a world of its own, with the same MPI: what its user set remains."""
+    return {name: value for name, value in environment.items() if not name.startswith(LEFT) or name.startswith(SET)}
 
 
 def in_a_shell(environment: Mapping[str, str] = os.environ) -> bool:

@@ -36,7 +36,7 @@ def kernel_set(name: str | None = None, *, quiet: bool = False, math: str = "fp3
     if wanted == "cupy" or (wanted is None and _has_gpu(say)):
         from mgwfbp.kernels.gpu.load import load
 
-        found = load(math)
+        found = load(math, say)
         if found.note:
             say(f"mgwfbp: {found.note}")
         return found

@@ -78,11 +78,22 @@ def choose(wanted: str, on_device: bool, vendor: str, cuda: bool | None) -> Choi
     if not cuda:
         return Choice("staged", f"{vendor} says that it was built, or started, without CUDA")
     if vendor == "Open MPI":
-        return Choice("device-blocking", "Open MPI takes device memory, but not in non-blocking all-reduces")
-    return Choice("device", f"{vendor} says that it takes device memory")
+        # 4.1 says how it was compiled, even where CUDA is switched off. Its non-blocking collectives do not take device
+        # memory, and the blocking all-reduce copies it to the host and back, in one piece of pageable memory.
+        return Choice("staged", "Open MPI would copy through the host, too; with UCC or HCOLL try device-blocking")
+    if vendor.startswith(("MPICH", "Cray")):
+        return Choice("device", f"{vendor} says that it takes device memory")
+    return Choice(
+        "staged", f"whether {vendor}'s non-blocking messages take device memory is not known; try device-blocking"
+    )
 
 
 def choose_transport(wanted: str, xp: Any) -> Choice:
     """The transport for arrays of the module `xp` and the MPI that is loaded. Raises UserError as `choose` does."""
     on_device = xp is not np
-    return choose(wanted, on_device, MPI.get_vendor()[0], cuda_support() if on_device else None)
+    return choose(wanted, on_device, vendor(), cuda_support() if on_device else None)
+
+
+def vendor() -> str:
+    """The name of the MPI library."""
+    return MPI.get_vendor()[0]

@@ -1,12 +1,13 @@
 """Transports for gradients on a GPU: through pinned host memory, or handed to a CUDA-aware MPI as they are.
 
 The comm thread hears of what the compute stream has not written yet, so each announcement comes with a mark in that
-stream, an event, and a message waits for its bucket's last one. CuPy's arrays and streams are used as they are; `cupy`
-is the module, or a stand-in for it in the tests.
+stream, an event, and a message waits for its bucket's last one. The comm thread puts nothing but copies into streams,
+and these are its own. CuPy's arrays and streams are used as they are; `cupy` is the module, or a stand-in for it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,8 @@ class _OnDevice(HostTransport):
         return self._event(self.cupy.cuda.get_current_stream())
 
     def _event(self, stream: Any) -> Any:
-        event = self.cupy.cuda.Event(disable_timing=True)
+        # block: who waits for it sleeps. Otherwise it would spin through nearly all of backward, on a core of its own.
+        event = self.cupy.cuda.Event(block=True, disable_timing=True)
         event.record(stream)
         return event
 
@@ -52,6 +54,7 @@ class StagedTransport(_OnDevice):
     All copies of a message to the host are put into a stream of their own at once; a chunk is sent when its copy has
     ended, and goes back in another stream while the next one travels. The pinned memory is as large as the arena and
     lives as long as the transport: memory that is freed while a copy or a message uses it belongs to somebody else.
+    It is taken as it is; CuPy's pool would take up to twice as much, the next power of two.
     """
 
     name = "staged"
@@ -59,48 +62,61 @@ class StagedTransport(_OnDevice):
     def __init__(self, comm: MPI.Intracomm, cupy: Any, elements: int, dtype: Any = np.float32) -> None:
         super().__init__(comm, cupy)
         dtype = np.dtype(dtype)
-        self.memory = cupy.cuda.alloc_pinned_memory(max(1, elements) * dtype.itemsize)
+        nbytes = max(1, elements) * dtype.itemsize
+        self.memory = cupy.cuda.PinnedMemoryPointer(cupy.cuda.PinnedMemory(nbytes), 0)
         self.pinned = np.frombuffer(self.memory, dtype, elements)
         self.down, self.up = cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream(non_blocking=True)
-        self.chunk = max(1, min(self.most, CHUNK_NBYTES // dtype.itemsize))
+        self.most = max(1, min(self.most, CHUNK_NBYTES // dtype.itemsize))
 
     def all_reduce(self, array: Any) -> None:
         """Sum `array` over all ranks, in place."""
-        parts = list(chunks(slice(0, len(array)), self.chunk))
-        copied = [self._down(array, part) for part in parts]
-        for part, event in zip(parts, copied, strict=True):
-            event.synchronize()
-            host = self.pinned[part]
-            self._wait(self.comm.Iallreduce(MPI.IN_PLACE, host, MPI.SUM), self.cost, host.nbytes)
-            array[part].set(host, stream=self.up)
-        self.up.synchronize()
+        self._through_host(array, self._all_reduce)
 
     def reduce_scatter(self, array: Any) -> None:
         """Sum this rank's own parts over all ranks."""
-        own = owned(slice(0, len(array)), self.comm.Get_rank(), self.comm.Get_size(), self.most)
-        self._on_host(super().reduce_scatter, array, received=own)
+        self._through_host(array, self._reduce_scatter, up=self._own)
 
     def all_gather(self, array: Any) -> None:
         """Spread every rank's own parts."""
-        self._on_host(super().all_gather, array, received=[slice(0, len(array))])
+        self._through_host(array, self._all_gather, down=self._own)
 
-    def _on_host(self, call: Any, array: Any, received: list[slice]) -> None:
-        self._down(array, slice(0, len(array))).synchronize()
-        call(self.pinned[: len(array)])
-        for part in received:
-            array[part].set(self.pinned[part], stream=self.up)
-        self.up.synchronize()
+    def _own(self, chunk: slice) -> slice:
+        """This rank's part of a chunk."""
+        return owned(chunk, self.comm.Get_rank(), self.comm.Get_size(), self.most)[0]
+
+    def _through_host(
+        self,
+        array: Any,
+        send: Callable[[Any], None],
+        down: Callable[[slice], slice] = lambda chunk: chunk,
+        up: Callable[[slice], slice] = lambda chunk: chunk,
+    ) -> None:
+        """`send` each chunk in the pinned memory, of which `down` is copied there before, and `up` back after it."""
+        parts = list(chunks(slice(0, len(array)), self.most))
+        copied = [self._down(array, down(part)) for part in parts]
+        for part, event in zip(parts, copied, strict=True):
+            event.synchronize()
+            send(self.pinned[part])
+            result = up(part)
+            if result.stop > result.start:  # a rank may have no part of a short chunk
+                array[result].set(self.pinned[result], stream=self.up)
+        self._arrived()
 
     def _down(self, array: Any, part: slice) -> Any:
         """Copy `part` to the host, and an event behind it."""
-        array[part].get(stream=self.down, out=self.pinned[part], blocking=False)
+        if part.stop > part.start:
+            array[part].get(stream=self.down, out=self.pinned[part], blocking=False)
         return self._event(self.down)
+
+    def _arrived(self) -> None:
+        """Return when all copies to the device have ended."""
+        self._event(self.up).synchronize()
 
 
 class DeviceTransport(_OnDevice):
     """Device arrays straight to a CUDA-aware MPI; blocking calls where its non-blocking ones are not to be trusted.
 
-    `check` compares it with the host: an MPI that says it is CUDA-aware and is not returns wrong sums, or ends the
+    `wrong_sums` compares it with the host: an MPI that says it is CUDA-aware and is not returns wrong sums, or ends the
     process.
     """
 
@@ -109,40 +125,52 @@ class DeviceTransport(_OnDevice):
         self.blocking, self.name = blocking, "device-blocking" if blocking else "device"
         self.own_stream = cupy.cuda.Stream(non_blocking=True)  # of the comm thread: no other work delays its copies
 
-    def check(self, elements: int) -> None:
-        """Sum a short message and one of `elements` float32 on the device and on the host, and compare. Collective.
+    def wrong_sums(self, elements: int) -> str | None:
+        """Which of the three collectives gives other sums on the device than on the host, if any. Collective.
 
-        Raises RuntimeError where they differ.
+        Tried with a short message and one of `elements` float32.
         """
+        wrong = None
         for count in (64, elements):
-            expected = (np.arange(count) % 97 + 1 + self.comm.Get_rank()).astype(np.float32)
-            array = self.cupy.asarray(expected)
-            self.wait_for(self.mark())
-            self.all_reduce(array)
-            self.comm.Allreduce(MPI.IN_PLACE, expected, MPI.SUM)
-            if not np.array_equal(array.get(), expected):
-                raise RuntimeError(
-                    "this MPI's all-reduce of device memory gave other sums than that of host memory; "
-                    "run with --transport staged"
-                )
+            own = [np.arange(part.start, part.stop) for part in self._owned(count)]
+            mine = np.concatenate(own) if own else np.arange(0)
+            given = (np.arange(count) % 97 + 1 + self.comm.Get_rank()).astype(np.float32)
+            sums, scattered = given.copy(), given.copy()
+            self.comm.Allreduce(MPI.IN_PLACE, sums, MPI.SUM)
+            scattered[mine] = sums[mine]
+            gathered = np.zeros_like(sums)
+            gathered[mine] = sums[mine]
+            tried = [
+                ("all-reduce", self.all_reduce, given, sums),
+                ("reduce-scatter", self.reduce_scatter, given, scattered),
+                ("all-gather", self.all_gather, gathered, sums),
+            ]
+            for name, call, before, after in tried:
+                array = self.cupy.asarray(before)
+                self.wait_for(self.mark())
+                call(array)
+                if not np.array_equal(array.get(), after):
+                    wrong = wrong or name
+        return wrong
 
-    def all_reduce(self, array: Any) -> None:
-        """Sum `array` over all ranks, in place."""
+    def _owned(self, count: int) -> list[slice]:
+        return owned(slice(0, count), self.comm.Get_rank(), self.comm.Get_size(), self.most)
+
+    def _all_reduce(self, part: Any) -> None:
         if not self.blocking:
-            super().all_reduce(array)
+            super()._all_reduce(part)
             return
-        for chunk in chunks(slice(0, len(array)), self.most):
-            self.comm.Allreduce(MPI.IN_PLACE, array[chunk], MPI.SUM)
+        self.comm.Allreduce(MPI.IN_PLACE, part, MPI.SUM)
 
-    def _reduce_scatter(self, part: Any, own: Any, counts: list[int], cost: Cost) -> None:
+    def _scatter_sums(self, part: Any, received: Any, counts: list[int]) -> None:
         if not self.blocking:
-            super()._reduce_scatter(part, own, counts, cost)
+            super()._scatter_sums(part, received, counts)
             return
-        self.comm.Reduce_scatter(part, own, counts, MPI.SUM)
+        self.comm.Reduce_scatter(part, received, counts, MPI.SUM)
 
-    def _all_gather(self, part: Any, places: tuple[list[int], list[int]], cost: Cost) -> None:
+    def _gather(self, part: Any, places: tuple[list[int], list[int]]) -> None:
         if not self.blocking:
-            super()._all_gather(part, places, cost)
+            super()._gather(part, places)
             return
         self.comm.Allgatherv(MPI.IN_PLACE, [part, places])
 
@@ -154,7 +182,7 @@ class DeviceTransport(_OnDevice):
     def _keep(self, part: Any, received: Any) -> None:
         with self.own_stream:
             part[...] = received
-        self.own_stream.synchronize()
+        self._event(self.own_stream).synchronize()
 
 
 @transport("staged", on_device=True)

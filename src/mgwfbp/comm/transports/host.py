@@ -70,7 +70,7 @@ class HostTransport:
     def __init__(self, comm: MPI.Intracomm, cost: Cost = FIRST_GUESS) -> None:
         self.comm, self.cost = comm, cost
         self.fixed_s, self.most = poll_interval_s(), most_elements()
-        self._received: Any = np.empty(0, np.float32)
+        self._received: Any = None
 
     def enter_thread(self) -> None:
         """Nothing is a thread's own on the host."""
@@ -84,40 +84,48 @@ class HostTransport:
     def all_reduce(self, array: Any) -> None:
         """Sum `array` over all ranks, in place; in parts if it has more elements than one message may have."""
         for chunk in chunks(slice(0, len(array)), self.most):
-            part = array[chunk]
-            self._wait(self.comm.Iallreduce(MPI.IN_PLACE, part, MPI.SUM), self.cost, part.nbytes)
+            self._all_reduce(array[chunk])
 
     def reduce_scatter(self, array: Any) -> None:
         """Sum this rank's own parts over all ranks."""
-        rank, cost = self.comm.Get_rank(), halves(self.cost)[0]
         for chunk in chunks(slice(0, len(array)), self.most):
-            part = array[chunk]
-            edges = bounds(len(part), self.comm.Get_size())
-            if len(self._received) < edges[rank + 1] - edges[rank] or self._received.dtype != array.dtype:
-                self._received = self._receive_into(edges[rank + 1] - edges[rank], array.dtype)
-            own = self._received[: edges[rank + 1] - edges[rank]]  # MPI sends from and receives into different arrays
-            counts = [after - before for before, after in pairwise(edges)]
-            self._reduce_scatter(part, own, counts, cost)
-            self._keep(part[edges[rank] : edges[rank + 1]], own)
+            self._reduce_scatter(array[chunk])
 
     def all_gather(self, array: Any) -> None:
         """Spread every rank's own parts."""
-        cost = halves(self.cost)[1]
         for chunk in chunks(slice(0, len(array)), self.most):
-            part = array[chunk]
-            edges = bounds(len(part), self.comm.Get_size())
-            places = [after - before for before, after in pairwise(edges)], edges[:-1]
-            self._all_gather(part, places, cost)
+            self._all_gather(array[chunk])
 
     def close(self) -> None:
         """Free the communicator. Collective; no message is on its way."""
         self.comm.Free()
 
-    def _reduce_scatter(self, part: Any, own: Any, counts: list[int], cost: Cost) -> None:
-        self._wait(self.comm.Ireduce_scatter(part, own, counts, MPI.SUM), cost, part.nbytes)
+    # One message each; `part` is a chunk.
 
-    def _all_gather(self, part: Any, places: tuple[list[int], list[int]], cost: Cost) -> None:
-        self._wait(self.comm.Iallgatherv(MPI.IN_PLACE, [part, places]), cost, part.nbytes)
+    def _all_reduce(self, part: Any) -> None:
+        self._wait(self.comm.Iallreduce(MPI.IN_PLACE, part, MPI.SUM), self.cost, part.nbytes)
+
+    def _reduce_scatter(self, part: Any) -> None:
+        edges, rank = bounds(len(part), self.comm.Get_size()), self.comm.Get_rank()
+        mine, counts = part[edges[rank] : edges[rank + 1]], [after - before for before, after in pairwise(edges)]
+        if self._received is None or len(self._received) < len(mine) or self._received.dtype != part.dtype:
+            self._received = self._receive_into(len(mine), part.dtype)
+        received = self._received[: len(mine)]  # MPI sends from and receives into different arrays
+        self._scatter_sums(part, received, counts)
+        if len(mine):
+            self._keep(mine, received)
+
+    def _all_gather(self, part: Any) -> None:
+        edges = bounds(len(part), self.comm.Get_size())
+        self._gather(part, ([after - before for before, after in pairwise(edges)], edges[:-1]))
+
+    def _scatter_sums(self, part: Any, received: Any, counts: list[int]) -> None:
+        """MPI's reduce-scatter: `received` becomes this rank's part of the sums of `part`, whose sizes are `counts`."""
+        self._wait(self.comm.Ireduce_scatter(part, received, counts, MPI.SUM), halves(self.cost)[0], part.nbytes)
+
+    def _gather(self, part: Any, places: tuple[list[int], list[int]]) -> None:
+        """MPI's all-gather in place: the ranks' sizes and offsets in `part` are `places`."""
+        self._wait(self.comm.Iallgatherv(MPI.IN_PLACE, [part, places]), halves(self.cost)[1], part.nbytes)
 
     def _keep(self, part: Any, received: Any) -> None:
         """Copy what was received to its place in the arena, and return when it is there."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from mgwfbp.comm.agree import agree
+from mgwfbp.comm.child import device_check
 from mgwfbp.comm.measure import benchmark_sizes, measure_all_reduce
 from mgwfbp.comm.transports.choose import choose_transport
 from mgwfbp.comm.transports.device import DeviceTransport
@@ -15,6 +16,7 @@ from mgwfbp.comm.transports.emulated import EmulatedTransport
 from mgwfbp.comm.transports.host import HostTransport, Transport, most_elements, poll_interval_s
 from mgwfbp.comm.transports.registry import TRANSPORTS
 from mgwfbp.comm.world import World
+from mgwfbp.errors import SharedError
 from mgwfbp.schedule import AffineCost, Network, TableCost, network_of
 
 
@@ -48,18 +50,37 @@ def open_transport(
 def own_transport(world: World, elements: int, xp: Any, wanted: str | None = None) -> Any:
     """The transport for float32 arrays of the module `xp` with at most `elements` elements, unmeasured. Collective.
 
-    `wanted`, and what is raised, as of `open_transport`.
+    One that hands device memory to MPI is tried first, and auto takes another if its sums are wrong. `wanted`, and what
+    is raised, as of `open_transport`.
     """
+    wanted = wanted or os.environ.get("MGWFBP_TRANSPORT") or "auto"
     with world.together():
         most = most_elements()
         poll_interval_s()
-        choice = choose_transport(wanted or os.environ.get("MGWFBP_TRANSPORT") or "auto", xp)
+        choice = choose_transport(wanted, xp)
     agree(world.comm, "transport", [f"transport {choice.name}", f"MGWFBP_MAX_MESSAGE {most}"])
     transport = TRANSPORTS[choice.name].make(world.comm.Dup(), xp, elements)
     transport.reason = choice.reason
-    if isinstance(transport, DeviceTransport):
-        transport.check(elements)
+    if isinstance(transport, DeviceTransport) and (fault := _fault(world, transport, elements)):
+        transport.close()
+        if wanted != "auto":
+            raise SharedError(f"--transport {choice.name}: {fault}; run with --transport staged")
+        transport = TRANSPORTS["staged"].make(world.comm.Dup(), xp, elements)
+        transport.reason = f"{choice.reason}, but {fault}"
     return transport
+
+
+def _fault(world: World, transport: DeviceTransport, elements: int) -> str | None:
+    """Why `transport` is not to be trusted, equal on all ranks; None if it is. Collective.
+
+    First each rank tries MPI in a process of its own, which may end by it; then all of them in this one.
+    """
+    alone = device_check(transport.device.id)
+    found = world.comm.allgather(None if alone["works"] else alone["error"])
+    if not any(found):
+        wrong = transport.wrong_sums(elements)
+        found = world.comm.allgather(wrong and f"its {wrong} of device memory gives other sums than the host's")
+    return next((f"rank {rank}: {fault}" for rank, fault in enumerate(found) if fault), None)
 
 
 def measure_again(world: World, transport: Transport, largest: int, halves: bool = False) -> Network:

@@ -1,25 +1,23 @@
-"""Convolutions by cuDNN, through the graphs of `nvidia-cudnn-frontend`: one plan a shape, built at its first use.
+"""What cuDNN is asked for: the graph of a convolution for `nvidia-cudnn-frontend`, and which of its plans may be taken.
 
 cuDNN names axes in the order N, C, H, W (weights O, I, H, W), whatever lies in memory; our NHWC arrays are described by
 their strides. Weights it wants in the order OHWI, so ours are transposed before a call and their gradient after it: a
 copy of the weight, small beside the convolution. (Weights change in every iteration, so nothing is kept from forward.)
 
-A plan is built in the first iteration, one of those that profile, by the main thread; that holds the interpreter lock
-for as long as cuDNN's heuristics and compilers need. Afterwards a call looks its plan up. In fp32 no plan may use
-tensor cores, which would round the inputs to TF32; in both maths no plan may be one whose results vary from run to run.
-Where that leaves no plan, or where cuDNN has none, the convolution is a matrix product (`gemm_conv`).
+In fp32 no plan may use tensor cores, which would round the inputs to TF32; in both maths no plan may be one whose
+results vary from run to run. Nothing here needs a GPU: tests build these plans for cards that are not there.
 """
 
 from __future__ import annotations
 
-import sys
-from functools import cache
 from typing import Any, NamedTuple
 
-from mgwfbp.kernels.types import Array, Pair, output_size
+from mgwfbp.kernels.types import Pair, output_size
 
 FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT = "forward", "input gradient", "weight gradient"
 FIRST, SECOND, RESULT = 1, 2, 3  # names of the three arrays in a graph: cuDNN's "uid"
+WORKSPACE_NBYTES = 512 << 20  # the most that a plan may want to itself, where there are others
+TRIED = 6  # plans of a convolution that are timed; cuDNN lists those first that it thinks the fastest
 
 
 class Shape(NamedTuple):
@@ -39,16 +37,32 @@ class Shape(NamedTuple):
         return (self.x[0], *output_size(self.x, self.weight, self.stride, self.pad), self.weight[3])
 
 
-def graph(operation: str, shape: Shape, handle: Any = None) -> Any:
+# Small, and of the usual kind: a library that has no plan for it is broken.
+PROBE = Shape((2, 8, 8, 16), (3, 3, 16, 16), (1, 1), (1, 1), 1, "float32", "fp32")
+
+
+class Candidate(NamedTuple):
+    """A plan that was built: its place in the graph's list, cuDNN's name for it, and the workspace it wants."""
+
+    place: int
+    name: str
+    workspace_nbytes: int
+
+
+def graph(operation: str, shape: Shape, handle: Any = None, sm: int | None = None) -> Any:
     """The validated graph of one convolution; without a `handle` it can be built and validated, but not run.
 
-    Needs no GPU. The arrays are FIRST, SECOND and RESULT: x, weight, y forward; dy, weight, dx for the input gradient;
-    x, dy, dweight for the weight gradient. Raises what `cudnn` raises for a graph that makes no sense.
+    `sm` is the card's compute capability (90 for 9.0). Without it the frontend looks for a card through a CUDA runtime
+    library that it finds by name, which is nowhere where CUDA came from wheels. The arrays are FIRST, SECOND and
+    RESULT: x, weight, y forward; dy, weight, dx for the input gradient; x, dy, dweight for the weight gradient. Raises
+    what `cudnn` raises for a graph that makes no sense.
     """
     import cudnn
 
     kind = {"float32": cudnn.data_type.FLOAT, "float64": cudnn.data_type.DOUBLE}[shape.dtype]
-    made = cudnn.pygraph(io_data_type=kind, intermediate_data_type=kind, compute_data_type=kind, handle=handle)
+    made = cudnn.pygraph(
+        io_data_type=kind, intermediate_data_type=kind, compute_data_type=kind, handle=handle, sm_version=sm
+    )
     x, y = _nhwc(shape.x), _nhwc(shape.y)
     height, width, c, o = shape.weight
     weight = ((o, c, height, width), (height * width * c, 1, width * c, c))
@@ -74,64 +88,31 @@ def _nhwc(shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return (n, c, h, w), (h * w * c, 1, w * c, c)
 
 
-class Plan:
-    """A convolution that cuDNN has chosen kernels for. `run` starts it on CuPy's current stream."""
+def candidates(built: Any, math: str) -> list[Candidate]:
+    """The first TRIED plans of a validated graph that may be taken and can be built, in cuDNN's order; all are built.
 
-    def __init__(self, built: Any, device: Device) -> None:
-        self.built, self.device = built, device
-        self.workspace_nbytes = built.get_workspace_size()
-
-    def run(self, first: Array, second: Array, result: Array) -> None:
-        """Compute `result` from the arrays FIRST and SECOND of the graph; returns before it has run."""
-        handle, workspace = self.device.ready(self.workspace_nbytes)
-        pointers = {FIRST: first.data.ptr, SECOND: second.data.ptr, RESULT: result.data.ptr}
-        self.built.execute(pointers, workspace, handle=handle)
-
-
-class Device:
-    """cuDNN's handle for the current device, and one workspace a stream, which grows to what the largest plan needs.
-
-    For one thread: the main one computes, the comm thread starts no convolutions.
+    One that wants more workspace than WORKSPACE_NBYTES comes in question where no other is left. Raises what `cudnn`
+    raises if it has none at all.
     """
+    import cudnn
 
-    def __init__(self) -> None:
-        import cudnn
-
-        self.cudnn, self.handle = cudnn, cudnn.create_handle()
-        self.workspaces: dict[int, Any] = {}
-        self.stream: int | None = None
-
-    def ready(self, nbytes: int) -> tuple[Any, int]:
-        """(the handle, set to CuPy's current stream; the address of at least `nbytes` of workspace)."""
-        import cupy
-
-        stream = cupy.cuda.get_current_stream().ptr
-        if stream != self.stream:
-            self.cudnn.set_stream(handle=self.handle, stream=stream)
-            self.stream = stream
-        workspace = self.workspaces.get(stream)
-        if workspace is None or workspace.nbytes < nbytes:
-            # The old one goes back to CuPy's pool of this stream, which hands it out in the stream's own order.
-            workspace = self.workspaces[stream] = cupy.empty(max(nbytes, 1), cupy.uint8)
-        return self.handle, workspace.data.ptr
-
-    @cache  # noqa: B019  one device a process, which lives as long as the process does
-    def plan(self, operation: str, shape: Shape) -> Plan | None:
-        """The plan of that convolution, made once; None, and a line on stderr, if cuDNN has none."""
-        cudnn = self.cudnn
+    built.build_operation_graph()
+    built.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+    built.deselect_numeric_notes(barred_notes(math))
+    built.check_support()
+    found: list[Candidate] = []
+    too_large: list[Candidate] = []
+    for place in range(built.get_execution_plan_count()):
         try:
-            built = graph(operation, shape, self.handle)
-            built.build_operation_graph()
-            built.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
-            built.deselect_numeric_notes(barred_notes(shape.math))
-            built.check_support()
-            built.build_plans()
-        except (cudnn.cudnnGraphNotSupportedError, RuntimeError) as error:
-            what = f"{operation} of {shape.weight} on {shape.x}, stride {shape.stride}, pad {shape.pad}"
-            reason = str(error).strip().splitlines() or ["no reason given"]
-            sys.stderr.write(f"mgwfbp: cuDNN has no plan for the {what} ({reason[0]}); using matrix products there\n")
-            return None
-        return Plan(built, self)
+            built.build_plan_at_index(place)
+        except (cudnn.cudnnGraphNotSupportedError, RuntimeError):  # barred, or not for this card
+            continue
+        nbytes = built.get_workspace_size_plan_at_index(place)
+        fits = found if nbytes <= WORKSPACE_NBYTES else too_large
+        fits.append(Candidate(place, built.get_plan_name_at_index(place), nbytes))
+        if len(found) == TRIED:
+            break
+    return found or sorted(too_large, key=lambda one: one.workspace_nbytes)[:1]
 
 
 def barred_notes(math: str) -> list[Any]:

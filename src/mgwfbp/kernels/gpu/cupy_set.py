@@ -7,8 +7,9 @@ the tests run the same code on NumPy arrays with the kernels compiled for the ho
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mgwfbp.kernels.base import overrides
@@ -20,22 +21,30 @@ MANY_THREADS = 1 << 17  # enough to fill a large card
 FEW_LANES = 64  # partial sums that one thread adds up in float64
 
 
+def to_stderr(text: str) -> None:
+    """A line for the user."""
+    sys.stderr.write(text + "\n")
+
+
 class CupySet(GemmConvolutions):
     """The set for arrays of the module `xp`, with kernels started by `launch`; convolutions are matrix products.
 
-    `note` is what the user should know about this set, if anything.
+    `note` is what the user should know about this set, if anything, and `say` is told what is found later. `stream` is
+    what it computes in: `load` makes it the current one of the thread that asks.
     """
 
     name = "cupy"
+    stream: Any = None
 
     def __init__(self, xp: Any, launch: Launch, math: str = "fp32", note: str | None = None) -> None:
         super().__init__(xp, launch)
         self.math, self.note = math, note
+        self.say: Callable[[str], None] = to_stderr
 
     @overrides
     def now(self) -> tuple[Any, int]:
         # An event in the current stream, and the time at which it was put there.
-        event = self.xp.cuda.Event()
+        event = self.xp.cuda.Event(block=True)  # who waits for it sleeps: the comm thread may need the core
         event.record(self.xp.cuda.get_current_stream())
         return event, time.perf_counter_ns()
 

@@ -1,4 +1,4 @@
-"""Starting our CUDA kernels through CuPy, which compiles them at their first use and caches the result on disk."""
+"""Starting our CUDA kernels through CuPy, which compiles them once and caches the result on disk."""
 
 from __future__ import annotations
 
@@ -22,6 +22,12 @@ def module(family: str, dtype: str) -> Any:
 def function(kernel: str, dtype: str) -> Any:
     """One kernel of its module."""
     return module(sources.declarations()[kernel].family, dtype).get_function(kernel)
+
+
+def compile_all(dtype: str) -> None:
+    """Compile all kernels for one element type, or read them from CuPy's cache: one rank of a machine goes first."""
+    for family in sources.FAMILIES:
+        module(family, dtype).compile()
 
 
 def launch(kernel: str, dtype: Any, width: int, *arguments: Any, rows: int = 1) -> None:
