@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from mgwfbp.kernels.gpu import sources
@@ -39,6 +40,12 @@ def test_the_oldest_card_of_cuda_13_is_the_one_that_we_take():
     assert oldest == FIRST_OF_13
 
 
+def on_no_card():
+    """A CuPy array at an address that nobody may read."""
+    memory = cupy.cuda.UnownedMemory(1 << 40, 1 << 20, None, 0)
+    return cupy.ndarray((2, 3), cupy.float32, cupy.cuda.MemoryPointer(memory, 0))
+
+
 # A call that does not exist, or not with these arguments, is an AttributeError or a TypeError.
 CALLS = {
     "an event of the timeline": lambda cuda: cuda.Event(block=True),
@@ -48,6 +55,11 @@ CALLS = {
     "a device's properties": lambda cuda: cuda.runtime.getDeviceProperties(0)["uuid"],
     "a device's capability": lambda cuda: int(cuda.Device().compute_capability),
     "a driver's version": lambda cuda: [][cuda.runtime.driverGetVersion()],
+    "an array beside another": lambda cuda: np.asarray(np.ones(3), like=on_no_card()),
+    "a copy from pinned memory": lambda cuda: on_no_card()[0].set(np.ones(3, np.float32), stream=cuda.Stream.null),
+    "a copy to pinned memory": lambda cuda: on_no_card()[0].get(
+        stream=cuda.Stream.null, out=np.ones(3, np.float32), blocking=False
+    ),
     "compiling": lambda cuda: cupy.RawModule(code=sources.source("lrn"), options=("-DELEMENT=float",)).compile(),
 }
 

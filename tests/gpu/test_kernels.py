@@ -1,4 +1,4 @@
-"""Every primitive and a training run of the cupy set against NumPy, on a GPU."""
+"""Every primitive and a training run of the cupy set against NumPy: on a GPU, or where there is none on a stand-in."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ import pytest
 from mgwfbp.kernels import Kernels
 from mgwfbp.kernels.gpu.load import why_not
 from mgwfbp.models import build
-from mgwfbp.net import fuse
+from mgwfbp.net import fuse, to_host
 from mgwfbp.net.layers import AvgPool2d, Step
 from mgwfbp.optim.sgd import SGD
 
 numpy_set = Kernels()
-
-if reason := why_not():
-    pytest.skip(f"needs a GPU: {reason}", allow_module_level=True)
-
+on_a_card = pytest.mark.skipif(why_not() is not None, reason=f"needs a GPU: {why_not()}")
 TOLERANCE = {"float32": 2e-5, "float64": 1e-12}
 
 
@@ -91,6 +88,30 @@ def test_products_in_every_storage_order(gpu):
             assert distance(out.get(), a @ b) < 1e-6
 
 
+def test_products_are_fp32(gpu):
+    """Of a size for which there are kernels on tensor cores, which round to TF32: 1e-3."""
+    a, b = random("float32", 512, 512), random("float32", 512, 512, seed=1)
+    exact = a.astype(float) @ b.astype(float)
+    assert distance(gpu.matmul(gpu.xp.asarray(a), gpu.xp.asarray(b)).get(), exact) < 1e-6
+
+
+@on_a_card
+def test_convolutions_are_fp32(gpu):
+    """Winograd's way included, whose rounding is a tenth of TF32's."""
+    x, weight = random("float32", 32, 56, 56, 64), random("float32", 3, 3, 64, 64)
+    way = ((1, 1), (1, 1), 1)
+    exact = numpy_set.conv2d(x.astype(float), weight.astype(float), None, *way)
+    found = gpu.conv2d(gpu.xp.asarray(x), gpu.xp.asarray(weight), None, *way)
+    assert distance(found.get(), exact) < 5e-5
+
+
+@on_a_card
+def test_work_is_put_into_a_stream_of_ours(gpu):
+    import cupy
+
+    assert cupy.cuda.get_current_stream() != cupy.cuda.Stream.null
+
+
 @pytest.mark.parametrize(
     ("shape", "kernel", "out", "stride", "pad", "groups"),
     [
@@ -118,14 +139,14 @@ def test_convolutions(gpu, shape, kernel, out, stride, pad, groups, dtype):
 
 def losses_of(kernels, name, shape, iterations=20):
     net = fuse(build(name, shape)).allocate(seed=1, kernels=kernels)
-    sgd = SGD(net.arena, kernels, lr=0.01, momentum=0.9, weight_decay=5e-4)
+    sgd = SGD(lr=0.01, momentum=0.9, weight_decay=5e-4).open(net.arena, kernels)
     rng, losses = np.random.default_rng(0), []
     for iteration in range(iterations):
         images = rng.normal(size=(32, *shape)).astype(np.float32)
         loss, _ = net.forward(images, rng.integers(0, 10, 32), Step(iteration=iteration))
         net.backward()
-        sgd.update(slice(0, len(net.arena.parameters)))
-        losses.append(loss)
+        sgd.update([slice(0, len(net.arena.parameters))])
+        losses.append(to_host(loss))
     return [float(loss) for loss in losses], net.arena.parameters_sha256()
 
 
@@ -135,5 +156,5 @@ def test_losses_of_lenet_agree_with_numpys_for_20_iterations(gpu):
 
 
 def test_a_run_repeats_to_the_last_bit(gpu):
-    one, other = (losses_of(gpu, "resnet20", (32, 32, 3), 3) for _ in range(2))
+    one, other = (losses_of(gpu, "resnet20", (16, 16, 3), 3) for _ in range(2))
     assert one == other

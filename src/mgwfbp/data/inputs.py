@@ -36,10 +36,13 @@ class Inputs:
     border: Pair = (0, 0)
 
     def normalised(self, images: np.ndarray, dtype: Any = np.float32) -> np.ndarray:
-        """`images` (uint8) as `dtype`, less the mean and over the standard deviation of each channel."""
+        """`images` (uint8) as `dtype`, less the mean and over the standard deviation of each channel.
+
+        Where they are: those of a GPU's array module are normalised there.
+        """
         result = images.astype(dtype)
-        result -= self.mean.astype(dtype)
-        result *= (1.0 / self.std).astype(dtype)
+        result -= np.asarray(self.mean.astype(dtype), like=images)
+        result *= np.asarray((1.0 / self.std).astype(dtype), like=images)
         return result
 
     @property

@@ -22,10 +22,14 @@ from mgwfbp.kernels.types import Method
 
 
 class Kernels(Convolutions, Pooling, LRN, BatchNorm, Elements):
-    """The pure NumPy set, and the base of all others. `xp` is the array module."""
+    """The pure NumPy set, and the base of all others. `xp` is the array module.
+
+    `values_at_once` are the values of images that evaluation puts through a net at a time.
+    """
 
     name = "numpy"
     xp: Any = np
+    values_at_once = 2**20  # more than that leaves the caches
 
     def now(self) -> Any:
         """A mark of this point of the computation, for `times`."""

@@ -12,7 +12,7 @@ from mgwfbp.errors import SharedError
 from mgwfbp.net import Net, to_host
 from mgwfbp.net.layers import Step
 
-CHUNK, CHUNK_VALUES = 250, 2**20  # samples at a time, and values of their images
+CHUNK = 250  # samples at a time, if that is not more values than the kernel set takes
 
 
 def evaluate(world: World, net: Net, data: Data, beat: Callable[[], None] | None = None) -> tuple[float, float]:
@@ -27,12 +27,12 @@ def evaluate(world: World, net: Net, data: Data, beat: Callable[[], None] | None
         net.state[...] = net.kernels.xp.asarray(sums) / ranks
     part = slice_of_rank(len(data.val_labels), world.rank, world.size)
     loss, correct, count = 0.0, 0, 0
-    chunk = max(1, min(CHUNK, CHUNK_VALUES // int(np.prod(data.shape))))
+    chunk = max(1, min(CHUNK, net.kernels.values_at_once // int(np.prod(data.shape))))
     for start in range(part.start, part.stop, chunk):
         images, labels = data.val_batch(slice(start, min(start + chunk, part.stop)))
         if not len(labels):
             continue
-        images = data.normalised(images, net.arena.parameters.dtype)
+        images = data.normalised(net.kernels.xp.asarray(images), net.arena.parameters.dtype)
         mean_loss, chunk_correct = net.forward(images, labels, Step(training=False))
         if beat:
             beat()

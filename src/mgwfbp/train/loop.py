@@ -164,7 +164,7 @@ class Trainer:
         return batches(
             self.data, self.global_batch, epochs=epochs, iterations=iterations, rank=self.world.rank,
             ranks=self.world.size, seed=self.seed, shift=self.shift, flip=self.flip,
-            dtype=self.net.arena.parameters.dtype, first=self.done,
+            dtype=self.net.arena.parameters.dtype, first=self.done, xp=self.net.kernels.xp,
         )  # fmt: skip
 
     @contextmanager

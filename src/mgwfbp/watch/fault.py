@@ -47,7 +47,7 @@ class Fault(NamedTuple):
         if self.kind == "stall":
             threading.Event().wait()
         if self.kind == "nan":
-            return np.full_like(images, np.nan)
+            return images * np.nan
         time.sleep(self.delay_s)
         return images
 

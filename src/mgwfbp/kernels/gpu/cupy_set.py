@@ -34,6 +34,7 @@ class CupySet(GemmConvolutions):
     """
 
     name = "cupy"
+    values_at_once = 2**24  # 111 images of 224×224: fewer would not fill a large card
     stream: Any = None
 
     def __init__(self, xp: Any, launch: Launch, math: str = "fp32", note: str | None = None) -> None:

@@ -1,0 +1,56 @@
+"""jobs/gpu_check.sh, which is for people with a card, on the stand-in for one: it must not fail for what is ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.test_cli import needs_mpirun
+
+ROOT = Path(__file__).resolve().parents[1]
+STAND_IN = f"{ROOT / 'tests/stand_in'}{os.pathsep}{ROOT}"
+
+
+def check(out, *options, **environment):
+    own = {**os.environ, "PYTHON": sys.executable, **environment}
+    command = ["bash", ROOT / "jobs/gpu_check.sh", "--out", out, *options]
+    return subprocess.run(list(map(str, command)), env=own, capture_output=True, text=True, timeout=300)
+
+
+def test_without_a_card_it_says_so(tmp_path):
+    done = check(tmp_path / "out.json")
+    assert (done.returncode, done.stdout) == (0, "skipped: CuPy is not installed\n"), done.stderr
+
+
+@pytest.mark.all
+@needs_mpirun
+def test_every_part_is_reported_even_if_others_fail(tmp_path):
+    out = tmp_path / "out.json"
+    done = check(out, "--parts", "doctor,losses,messages,bandwidth,events,steps", "--seconds", 75, PYTHONPATH=STAND_IN)
+    found = json.loads(out.read_text())
+    rows = found["parts"]
+    assert done.returncode == 1, done.stdout + done.stderr
+    works = {"losses, optimal", "losses, pipelined", "losses, sharded", "losses, wfbp", "losses, tf32", "events"}
+    assert works | {"messages, staged", "messages, device"} <= {name for name, row in rows.items() if row["ok"]}, rows
+    assert "a bare copy, all-reduce and copy in sequence" in rows["bandwidth"]["result"]
+    assert "cuDNN cannot be used" in rows["doctor"]["result"]
+    assert rows["steps, resnet50"]["result"].startswith(("stopped", "not run"))  # it needs minutes
+    assert rows["steps, resnet50, tf32"]["result"] == "not run: no time was left"
+    assert found["installed"]["mgwfbp"]
+    assert len(done.stdout.splitlines()) == 1 + len(rows) + 1
+
+
+@pytest.mark.all
+def test_a_part_that_dies_is_one_of_the_rows(tmp_path):
+    (tmp_path / "cupy.py").write_text(
+        "import os, sys\nfrom tests.streams_on_host import in_place_of_cupy\nmade = in_place_of_cupy()\n"
+        "made.zeros = lambda *_, **__: os.kill(os.getpid(), 11)\nsys.modules['cupy'] = made\n"
+    )
+    out, path = tmp_path / "out.json", f"{tmp_path}{os.pathsep}{ROOT}"
+    check(out, "--parts", "events", PYTHONPATH=path)
+    assert json.loads(out.read_text())["parts"]["events"]["returncode"] == -11
