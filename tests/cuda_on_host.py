@@ -222,6 +222,9 @@ def random(dtype, *shape, seed=0):
     return np.random.default_rng([seed, *shape]).normal(size=shape).astype(dtype)
 
 
+compiled: list[str] = []  # the element types of the modules that were compiled before their first use
+
+
 class RawModule:
     """CuPy's, as far as gpu/launch.py uses it: the functions of a source, which run on the host."""
 
@@ -230,7 +233,7 @@ class RawModule:
         self.dtype = {"-DELEMENT=float": "float32", "-DELEMENT=double": "float64"}[options[0]]
 
     def compile(self):
-        library(self.dtype)
+        compiled.append(self.dtype)
 
     def get_function(self, kernel):
         return lambda blocks, threads, arguments: run(kernel, self.dtype, blocks, *threads, arguments)

@@ -10,9 +10,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from mgwfbp.data.inputs import Inputs
 from mgwfbp.errors import UserError
 from mgwfbp.kernels import Kernels, kernel_set
-from mgwfbp.kernels.gpu import load
+from mgwfbp.kernels.gpu import load, sources
 from mgwfbp.models import build
 from mgwfbp.net import Arena, LayerSpec, Net, fuse
 from mgwfbp.net.layers import LRN, AvgPool2d, Conv2d, Dropout, Flatten, GlobalAvgPool, Linear, MaxPool2d, PReLU, Step
@@ -151,7 +152,9 @@ def test_where_there_is_a_gpu_the_set_is_loaded_and_a_net_trains(monkeypatch, ca
     """All the way from the choice of the set to CuPy's RawModule, which alone is a stand-in."""
     put_in_cupys_place(monkeypatch, LazyCupy())
     monkeypatch.setattr(cuda_on_host, "started", nothing_in_the_default_stream)
+    monkeypatch.setattr(cuda_on_host, "compiled", [])
     found = kernel_set()
+    assert cuda_on_host.compiled == ["float32"] * len(sources.FAMILIES)  # now, while the other ranks wait
     load._made.cache_clear()
     assert found.name == "cupy"
     assert capsys.readouterr().err.startswith("mgwfbp: cuDNN cannot be used (")
@@ -202,6 +205,15 @@ def test_mistakes_in_the_choice_are_named(monkeypatch):
     monkeypatch.setattr("mgwfbp.kernels.gpu.load.find_spec", lambda name: None)
     with pytest.raises(UserError, match="CuPy is not installed"):
         kernel_set("cupy")
+
+
+def test_images_are_normalised_on_the_device_to_the_same_bits():
+    images = np.random.default_rng(0).integers(0, 256, (3, 5, 4, 3), np.uint8)
+    inputs = Inputs((5, 4, 3), np.array([101.3, 99.9, 3.1]), np.array([7.7, 51.0, 33.3]), ())
+    for dtype in ("float32", "float64"):
+        ours = inputs.normalised(to_device(images), dtype)
+        assert np.array_equal(to_host(ours), inputs.normalised(images, dtype))
+        assert ours.dtype == dtype
 
 
 def test_the_cpu_sets_do_not_import_cupy():

@@ -11,10 +11,27 @@ from types import SimpleNamespace
 
 import pytest
 
-from mgwfbp.comm.launch import in_a_shell, leftovers, meant, meant_more, wrong_launcher
+from mgwfbp.comm.launch import in_a_shell, leftovers, meant, meant_more, without_launcher, wrong_launcher
 from mgwfbp.comm.world import joined
 from mgwfbp.runs.start import crowded
 from tests.test_cli import MGWFBP, MPIRUN, SMALL, mistake, needs_mpirun, run
+
+
+def test_what_users_set_for_mpi_is_not_the_launchers():
+    """A process that tries MPI out must try the one that the job has, switched on as there."""
+    set_by_users = {
+        "OMPI_MCA_pml": "ucx", "OMPI_MCA_opal_cuda_support": "true", "MPIR_CVAR_ENABLE_GPU": "1", "UCX_TLS": "tcp",
+        "PMIX_MCA_gds": "hash", "MPICH_GPU_SUPPORT_ENABLED": "1", "MV2_USE_CUDA": "1", "OPAL_PREFIX": "/opt",
+    }  # fmt: skip
+    left = ["PMI_RANK", "PMIX_RANK", "PRTE_LAUNCHED", "HYDI_CONTROL_FD", "MPI_LOCALNRANKS", "SLURM_PROCID"]
+    left += [
+        "OMPI_COMM_WORLD_SIZE",
+        "OMPI_MCA_orte_ess_num_procs",
+        "OMPI_MCA_ess",
+        "OMPI_MCA_pmix",
+        "OMPI_MCA_num_procs",
+    ]
+    assert without_launcher({**set_by_users, **dict.fromkeys(left, "1")}) == set_by_users
 
 
 @pytest.mark.parametrize(

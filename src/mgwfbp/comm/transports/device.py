@@ -19,6 +19,7 @@ from mgwfbp.comm.transports.registry import transport
 from mgwfbp.schedule import Cost
 
 CHUNK_NBYTES = 4 << 20  # of a staged message: while one chunk travels, the next is copied
+MOST_TRIED = 1 << 24  # elements of the largest message that is compared with the host's sum
 
 
 class _OnDevice(HostTransport):
@@ -128,18 +129,15 @@ class DeviceTransport(_OnDevice):
     def wrong_sums(self, elements: int) -> str | None:
         """Which of the three collectives gives other sums on the device than on the host, if any. Collective.
 
-        Tried with a short message and one of `elements` float32.
+        Tried with a short message and one of `elements` float32, or MOST_TRIED.
         """
-        wrong = None
-        for count in (64, elements):
-            own = [np.arange(part.start, part.stop) for part in self._owned(count)]
-            mine = np.concatenate(own) if own else np.arange(0)
-            given = (np.arange(count) % 97 + 1 + self.comm.Get_rank()).astype(np.float32)
-            sums, scattered = given.copy(), given.copy()
+        rank, ranks, wrong = self.comm.Get_rank(), self.comm.Get_size(), None
+        for count in (64, min(elements, MOST_TRIED)):
+            given = np.arange(count, dtype=np.float32) % 97 + (1 + rank)
+            sums, scattered, gathered = given.copy(), given.copy(), np.zeros_like(given)
             self.comm.Allreduce(MPI.IN_PLACE, sums, MPI.SUM)
-            scattered[mine] = sums[mine]
-            gathered = np.zeros_like(sums)
-            gathered[mine] = sums[mine]
+            for part in owned(slice(0, count), rank, ranks, self.most):
+                scattered[part] = gathered[part] = sums[part]
             tried = [
                 ("all-reduce", self.all_reduce, given, sums),
                 ("reduce-scatter", self.reduce_scatter, given, scattered),
@@ -152,9 +150,6 @@ class DeviceTransport(_OnDevice):
                 if not np.array_equal(array.get(), after):
                     wrong = wrong or name
         return wrong
-
-    def _owned(self, count: int) -> list[slice]:
-        return owned(slice(0, count), self.comm.Get_rank(), self.comm.Get_size(), self.most)
 
     def _all_reduce(self, part: Any) -> None:
         if not self.blocking:

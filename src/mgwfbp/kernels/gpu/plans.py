@@ -89,7 +89,7 @@ class Device:
         self.handle, current = cudnn.create_handle(), cupy.cuda.Device()
         self.sm = int(current.compute_capability)
         self.about: str = f"cuDNN {cudnn.backend_version()} with frontend {cudnn.__version__}"
-        card = cupy.cuda.runtime.getDeviceProperties(current.id)["name"].decode()
+        card = cupy.cuda.runtime.getDeviceProperties(current.id)["name"].decode().replace("/", "-")
         folder = kernel_cache() / "mgwfbp" / f"{card}, cuDNN {cudnn.backend_version()}"
         self.choices = Choices(folder, lambda text: self.say(text))
         self.plans: dict[tuple[str, Shape], Plan | None] = {}
