@@ -19,7 +19,7 @@ from tests.cuda_on_host import Cupy
 chosen: set[int] = set()  # threads that have called Device(…).use()
 pinned: list[weakref.ref] = []  # all pinned memory there ever was
 may_spin = False  # whether an event may be one that is waited for without sleep
-current = threading.local()  # a thread's streams, the one in use last
+current, stack = threading.local(), threading.local()  # a thread's stream, and those whose `with` it is in
 
 
 class Stream:
@@ -40,23 +40,26 @@ class Stream:
 
     synchronize = run
 
+    # As CuPy does it: use() sets the current stream, and is forgotten at the end of the next `with`.
+
     def use(self):
-        current.streams = [self]
+        current.stream = self
         return self
 
     def __enter__(self):
-        current.streams = [*getattr(current, "streams", []), self]
-        return self
+        stack.streams = [*getattr(stack, "streams", []), self]
+        return self.use()
 
     def __exit__(self, *_):
-        current.streams.pop()
+        stack.streams.pop()
+        current.stream = stack.streams[-1] if stack.streams else DEFAULT
 
 
 DEFAULT = Stream.null = Stream()
 
 
 def current_stream():
-    return (getattr(current, "streams", None) or [DEFAULT])[-1]
+    return getattr(current, "stream", DEFAULT)
 
 
 def nothing_in_the_default_stream(what):
@@ -115,6 +118,7 @@ class Cuda:
         self.runtime = SimpleNamespace(
             getDeviceCount=lambda: count,
             getDeviceProperties=lambda index: {"uuid": bytes([index]) * 16 + b"luid", "name": b"Stand-in"},
+            deviceGetAttribute=lambda attribute, index: 0,
             deviceGetPCIBusId=lambda index: f"0000:{index:02x}:00.0",
             runtimeGetVersion=lambda: version,
             driverGetVersion=lambda: version,

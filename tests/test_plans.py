@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -163,7 +164,8 @@ def test_the_fastest_of_the_first_few_is_taken_and_the_next_run_takes_it_without
     library.started.clear()
     convolve(device)
     convolve(Device())
-    assert [name for name, *_ in library.started] == ["plan 2"] * 2
+    assert {name for name, *_ in library.started} == {"plan 2"}
+    assert len(library.started) == 1 + 2
     (kept,) = Path(device.choices.folder).glob("forward-*.json")
     assert device.choices.folder.name == "Card 9000, cuDNN 92801"
     assert json.loads(kept.read_text())["seconds"]["first"] == 3.0
@@ -199,8 +201,28 @@ def test_where_nothing_can_be_kept_that_is_said_and_the_run_goes_on(library, tmp
     assert convolve(Device())
     assert last(library) == "b"
     said = capsys.readouterr().err
-    assert "cannot be kept in" in said
+    assert "cannot be kept (" in said
     assert "a run that is repeated may differ in the last bits; CUPY_CACHE_DIR names another place" in said
+    assert said.count("\n") == 1
+
+
+def test_a_file_system_without_links_keeps_choices_too(library, monkeypatch):
+    monkeypatch.setattr("os.link", lambda *_: os.open("/dev/null/no", 0))
+    choices = Device().choices
+    assert choices.keep(cudnn.FORWARD, SHAPE, {"a": 1.0, "b": 2.0}) == "a"
+    assert choices.keep(cudnn.FORWARD, SHAPE, {"a": 3.0, "b": 2.0}) == "a"
+    assert len(list(choices.folder.iterdir())) == 1
+
+
+def test_a_kept_plan_that_cannot_be_started_is_replaced(library):
+    library.plan("a", 1.0)
+    library.plan("b", 2.0)
+    convolve(Device())
+    library.plans[0]["fault"] = RuntimeError("CUDNN_STATUS_EXECUTION_FAILED")
+    for _ in range(2):
+        assert convolve(Device())
+        assert last(library) == "b"
+    assert len(library.started) == ROUNDS * 2 + 1 + ROUNDS + 1 + 2
 
 
 def test_a_plan_runs_on_the_current_stream_with_that_streams_workspace(library):
@@ -216,7 +238,15 @@ def test_a_plan_runs_on_the_current_stream_with_that_streams_workspace(library):
         convolve(device, operation)
     assert library.started == [("plan", POINTERS, 1500, 42), ("plan", POINTERS, 1100, 42), ("plan", POINTERS, 1500, 42)]
     assert library.calls == [("set_stream", (42, 8), {})]
-    assert library.buffers == [100, 500, 100, 500]
+    assert library.buffers == [100, 100, 500, 500, 100, 500]  # first while plans are timed, then for the one taken
+
+
+def test_what_was_tried_does_not_decide_how_much_memory_is_kept(library):
+    library.plan("hungry", 2.0, workspace=5000)
+    library.plan("modest", 1.0, workspace=10)
+    device = Device()
+    convolve(device)
+    assert [workspace.nbytes for workspace in device.workspaces.values()] == [10]
 
 
 def test_a_large_workspace_is_taken_only_where_there_is_no_other(library):
@@ -271,6 +301,11 @@ def test_a_plan_that_has_run_and_fails_later_ends_the_run(library):
 
 
 def test_a_library_that_builds_nothing_is_found_out_by_a_probe(library):
+    with pytest.raises(RuntimeError, match="there is no plan"):
+        Device().probe()
+    library.plan("needs a compiler", barred=True)
+    with pytest.raises(Refused, match="Deselecting execution plan"):
+        Device().probe()
     library.refuses = "build_operation_graph"
-    with pytest.raises(Refused):
+    with pytest.raises(Refused, match="No execution plans"):
         Device().probe()

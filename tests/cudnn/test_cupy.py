@@ -54,7 +54,7 @@ CALLS = {
     "a device's place": lambda cuda: cuda.runtime.deviceGetPCIBusId(0),
     "a device's properties": lambda cuda: cuda.runtime.getDeviceProperties(0)["uuid"],
     "a device's capability": lambda cuda: int(cuda.Device().compute_capability),
-    "a driver's version": lambda cuda: [][cuda.runtime.driverGetVersion()],
+    "a card's mode": lambda cuda: cuda.runtime.deviceGetAttribute(20, 0),
     "an array beside another": lambda cuda: np.asarray(np.ones(3), like=on_no_card()),
     "a copy from pinned memory": lambda cuda: on_no_card()[0].set(np.ones(3, np.float32), stream=cuda.Stream.null),
     "a copy to pinned memory": lambda cuda: on_no_card()[0].get(
@@ -67,14 +67,11 @@ CALLS = {
 @pytest.mark.skipif(cupy.is_available(), reason="there is a card: tests/gpu runs all this")
 @pytest.mark.parametrize("name", CALLS)
 def test_every_call_gets_as_far_as_the_missing_card(name):
-    with pytest.raises((cupy.cuda.runtime.CUDARuntimeError, IndexError)) as caught:
+    with pytest.raises(cupy.cuda.runtime.CUDARuntimeError, match="cuda"):
         CALLS[name](cupy.cuda)
-    assert "cuda" in str(caught.value) or name == "a driver's version"
 
 
 def test_what_needs_no_card():
     assert cupy.cuda.runtime.runtimeGetVersion() >= 12000
-    assert callable(cupy.cuda.get_current_stream)
-    assert callable(cupy.cuda.get_elapsed_time)
-    assert callable(cupy.cuda.Stream.use)  # and non_blocking=True is one of its arguments by its documentation
+    assert cupy.cuda.runtime.driverGetVersion() >= 0
     assert "non_blocking (bool)" in cupy.cuda.Stream.__doc__

@@ -196,14 +196,21 @@ def a_gpu_each(world, monkeypatch):
 
 
 @pytest.mark.skipif(MPI.COMM_WORLD.size > 2, reason="two ranks show it; make test has eight minutes")
-@pytest.mark.parametrize("policy", ["optimal", "pipelined", "sharded"])
-def test_a_whole_run_on_the_stand_in_has_the_losses_of_numpy(world, shared_folder, a_gpu_each, policy):
+@pytest.mark.parametrize(
+    ("policy", "transport"),
+    [("optimal", "staged"), ("pipelined", "staged"), ("sharded", "staged"), ("sharded", "device")],
+)
+def test_a_whole_run_on_the_stand_in_has_the_losses_of_numpy(
+    world, shared_folder, monkeypatch, a_gpu_each, policy, transport
+):
     """Everything but the card is real: the kernels' source, the set, the loop, the staged transport, checkpoints."""
     options = {"data": "synthetic:20x20x1x10", "batch_size": 4, "iterations": 12, "profile_iterations": 3, "lr": 0.005}
     options |= {"threads": 1, "replan": "never", "schedule": policy, "checkpoint_every": 6}
     cost, losses = AffineCost(1e-3, 1e-9), {}
+    monkeypatch.setattr("mgwfbp.comm.transports.open.device_check", lambda place: {"works": True})
     for kernels in ("cupy", "numpy"):
         out = f"{shared_folder}/{kernels}"
+        options["transport"] = transport if kernels == "cupy" else "auto"
         summary = train(Config("lenet", kernels=kernels, out=out, **options), world, cost)
         assert len(set(summary["parameters_sha256"])) == 1
         lines = [json.loads(line) for line in Path(out, "metrics.jsonl").read_text().splitlines()]

@@ -52,7 +52,7 @@ def examine(world: World) -> list[Finding]:
         *_launcher(world, everyone),
         *_cores(world, everyone),
         *_kernels(everyone),
-        *gpus(everyone, cuda),
+        *gpus(everyone, cuda, MPI.get_vendor()[0]),
         _message(world),
     ]
     return [finding for finding in found if finding is not None]
@@ -176,10 +176,10 @@ def _kernels(everyone: list[dict[str, Any]]) -> list[Finding]:
     return [Finding("kernels", OK, f"sets {', '.join(sets)}" + (f" ({missing})" if missing else "")), *found]
 
 
-def gpus(everyone: list[dict[str, Any]], cuda: bool | None) -> list[Finding]:
+def gpus(everyone: list[dict[str, Any]], cuda: bool | None, vendor: str = "MPICH") -> list[Finding]:
     """What is to be said of GPUs, from the facts of all ranks (`cupy`, `visible`, `host`, `device`, `set`).
 
-    `cuda` is what the MPI library says of itself.
+    `cuda` is what the MPI library, called `vendor`, says of itself.
     """
     if all(facts["cupy"] is not None for facts in everyone):
         named = everyone[0]["visible"]
@@ -202,18 +202,18 @@ def gpus(everyone: list[dict[str, Any]], cuda: bool | None) -> list[Finding]:
         )
         if check["works"]:
             found.append(Finding("GPUs", OK, about + "works"))
-        elif cuda:
+        elif choose("auto", True, vendor, cuda).name != "staged":
             advice = "run with --transport staged; check UCX, GDRCopy and the modules that were loaded"
             found.append(Finding("GPUs", PROBLEM, about + f"was promised, but {check['error']}", advice))
         else:
-            found.append(Finding("GPUs", OK, about + f"does not work ({check['error']}), as the library says"))
+            found.append(Finding("GPUs", OK, about + f"does not work ({check['error']}); it is not used"))
     for rank, facts in enumerate(everyone):
         check = facts["set"]
         if check is None or (rank and check == everyone[0]["set"]):
             continue
         text = f"rank {rank}: {check.get('about') or check.get('error', 'the GPU set does not load')}"
         if check["works"]:
-            found.append(Finding("cuDNN", OK, f"{text}: a convolution was planned"))
+            found.append(Finding("cuDNN", OK, f"{text}: a convolution is right"))
         else:
             advice = "pip install 'mgwfbp[cuda13]' (or cuda12) brings the versions that fit together"
             found.append(Finding("cuDNN", PROBLEM, text, advice))

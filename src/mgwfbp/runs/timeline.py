@@ -115,7 +115,8 @@ def measured_spans(done: Done, names: list[str], nbytes: list[int], number: int)
         at, layer = went_on, f"forward {names[place]}"
     forwards.append((layer, at, times.forward_end))
     spans = [Span(COMPUTE, name, begin, end, {}) for name, begin, end in forwards if end > begin]
-    spans[0].details["iteration"] = number
+    for span in spans[:1]:  # there is none if the clock did not move: an empty batch on a GPU
+        span.details["iteration"] = number
     edges = [times.forward_end, *times.ready[:-1], times.backward_end]
     for name, begin, end in zip(names, edges[:-1], edges[1:], strict=True):
         spans.append(Span(COMPUTE, f"backward {name}", begin, end, {}))

@@ -19,6 +19,7 @@ from mgwfbp.comm.transports.registry import transport
 from mgwfbp.schedule import Cost
 
 CHUNK_NBYTES = 4 << 20  # of a staged message: while one chunk travels, the next is copied
+COMPUTE_MODE, EXCLUSIVE_PROCESS = 20, 3  # cudaDevAttrComputeMode, and one of its values
 MOST_TRIED = 1 << 24  # elements of the largest message that is compared with the host's sum
 
 
@@ -125,6 +126,11 @@ class DeviceTransport(_OnDevice):
         super().__init__(comm, cupy)
         self.blocking, self.name = blocking, "device-blocking" if blocking else "device"
         self.own_stream = cupy.cuda.Stream(non_blocking=True)  # of the comm thread: no other work delays its copies
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether the card takes one process only."""
+        return self.cupy.cuda.runtime.deviceGetAttribute(COMPUTE_MODE, self.device.id) == EXCLUSIVE_PROCESS
 
     def wrong_sums(self, elements: int) -> str | None:
         """Which of the three collectives gives other sums on the device than on the host, if any. Collective.

@@ -61,7 +61,7 @@ def own_transport(world: World, elements: int, xp: Any, wanted: str | None = Non
     agree(world.comm, "transport", [f"transport {choice.name}", f"MGWFBP_MAX_MESSAGE {most}"])
     transport = TRANSPORTS[choice.name].make(world.comm.Dup(), xp, elements)
     transport.reason = choice.reason
-    if isinstance(transport, DeviceTransport) and (fault := _fault(world, transport, elements)):
+    if isinstance(transport, DeviceTransport) and (fault := _fault(world, transport, elements, wanted != "auto")):
         transport.close()
         if wanted != "auto":
             raise SharedError(f"--transport {choice.name}: {fault}; run with --transport staged")
@@ -70,12 +70,15 @@ def own_transport(world: World, elements: int, xp: Any, wanted: str | None = Non
     return transport
 
 
-def _fault(world: World, transport: DeviceTransport, elements: int) -> str | None:
+def _fault(world: World, transport: DeviceTransport, elements: int, asked: bool) -> str | None:
     """Why `transport` is not to be trusted, equal on all ranks; None if it is. Collective.
 
-    First each rank tries MPI in a process of its own, which may end by it; then all of them in this one.
+    First one rank of each machine tries MPI in a process of its own, which may end by it; then all of them in this one.
+    A card in exclusive mode takes no other process, and where it was `asked` for the first trial is left out there.
     """
-    alone = device_check(transport.device.id)
+    alone: dict[str, Any] = {"works": True}
+    if world.local_rank == 0 and not (asked and transport.exclusive):
+        alone = device_check(transport.device.id)
     found = world.comm.allgather(None if alone["works"] else alone["error"])
     if not any(found):
         wrong = transport.wrong_sums(elements)

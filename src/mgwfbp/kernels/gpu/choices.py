@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from pathlib import Path
 
 from mgwfbp.errors import UserError
@@ -22,12 +21,11 @@ def kernel_cache() -> Path:
 class Choices:
     """The names of the plans that were taken, a small file a convolution, in `folder`, which is one card's.
 
-    Ranks that choose at the same time agree: what was kept first counts. Where nothing can be written `say` is told,
-    and choices last as long as the process.
+    Ranks that choose at the same time agree: what was kept first counts.
     """
 
-    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
-        self.folder, self.say = folder, say
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
 
     def kept(self, operation: str, shape: Shape) -> str | None:
         """The name of the plan that was taken before, if any."""
@@ -38,25 +36,27 @@ class Choices:
         return name if isinstance(name, str) else None
 
     def keep(self, operation: str, shape: Shape, seconds: Mapping[str, float], *, instead: bool = False) -> str:
-        """Keep the name of the fastest plan of `seconds`, in the place of another if `instead`; returns what counts."""
+        """Keep the name of the fastest plan of `seconds`, in the place of another if `instead`; returns what counts.
+
+        Raises UserError where nothing can be written.
+        """
         path, fastest = self._path(operation, shape), min(seconds, key=lambda name: seconds[name])
         own = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_json(own, {"operation": operation, **shape._asdict(), "plan": fastest, "seconds": dict(seconds)})
+            try:
+                if not instead:
+                    os.link(own, path)  # which unlike a renaming fails where another rank was first
+            except FileExistsError:
+                pass
+            except OSError:  # a file system without links
+                instead = not path.exists()
             if instead:
                 os.replace(own, path)
-            else:
-                with suppress(FileExistsError):
-                    os.link(own, path)  # which unlike a renaming fails where another rank was first
-                own.unlink()
-        except (OSError, UserError) as error:
-            reason = error.strerror if isinstance(error, OSError) else str(error)
-            self.say(
-                f"mgwfbp: which of cuDNN's plans are the fastest is measured, and cannot be kept in {self.folder} "
-                f"({reason}): a run that is repeated may differ in the last bits; CUPY_CACHE_DIR names another place"
-            )
-            return fastest
+            own.unlink(missing_ok=True)
+        except OSError as error:
+            raise UserError(f"{self.folder}: {error.strerror}") from None
         return self.kept(operation, shape) or fastest
 
     def _path(self, operation: str, shape: Shape) -> Path:

@@ -92,7 +92,7 @@ def candidates(built: Any, math: str) -> list[Candidate]:
     """The first TRIED plans of a validated graph that may be taken and can be built, in cuDNN's order; all are built.
 
     One that wants more workspace than WORKSPACE_NBYTES comes in question where no other is left. Raises what `cudnn`
-    raises if it has none at all.
+    raises if none can be built.
     """
     import cudnn
 
@@ -102,16 +102,20 @@ def candidates(built: Any, math: str) -> list[Candidate]:
     built.check_support()
     found: list[Candidate] = []
     too_large: list[Candidate] = []
+    fault: Exception = RuntimeError("there is no plan")
     for place in range(built.get_execution_plan_count()):
         try:
             built.build_plan_at_index(place)
-        except (cudnn.cudnnGraphNotSupportedError, RuntimeError):  # barred, or not for this card
+        except (cudnn.cudnnGraphNotSupportedError, RuntimeError) as error:  # barred, or not for this card
+            fault = error
             continue
         nbytes = built.get_workspace_size_plan_at_index(place)
         fits = found if nbytes <= WORKSPACE_NBYTES else too_large
         fits.append(Candidate(place, built.get_plan_name_at_index(place), nbytes))
         if len(found) == TRIED:
             break
+    if not found and not too_large:
+        raise fault
     return found or sorted(too_large, key=lambda one: one.workspace_nbytes)[:1]
 
 

@@ -52,7 +52,9 @@ def load(math: str = "fp32", say: Callable[[str], None] = to_stderr) -> CupySet:
         raise UserError(f"kernel set cupy: {reason}; run on a GPU node with 'mgwfbp[cuda13]' installed, or use fast")
     found = _made(math)
     found.say = say
-    found.stream.use()
+    if found.xp.cuda.get_current_stream() != found.stream:
+        # Not use(): the end of any later `with` of another stream would bring back the default one.
+        found.stream.__enter__()
     return found
 
 

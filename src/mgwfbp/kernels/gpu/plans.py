@@ -1,9 +1,10 @@
 """cuDNN's convolutions on the current card: plans built at a shape's first use, the fastest of a few of them kept.
 
-Plans are built and timed in the first iteration, one of those that profile, by the main thread; building holds the
-interpreter lock for as long as cuDNN's heuristics and compilers need. Afterwards a call looks its plan up. cuDNN's own
-order of plans is a guess, so the first few are timed on the arrays of that first call. Another plan rounds otherwise
-and a clock does not repeat itself: what was chosen stands in a file (choices.py), and the next run takes the same.
+Nearly all plans are built and timed in the first iteration, one of those that profile, by the main thread; a short last
+batch and evaluation have shapes of their own. Building holds the interpreter lock for as long as cuDNN's heuristics and
+compilers need. Afterwards a call looks its plan up. cuDNN's own order of plans is a guess, so the first few are timed
+on the arrays of that first call. Another plan rounds otherwise and a clock does not repeat itself: what was chosen
+stands in a file (choices.py), and the next run takes the same.
 
 Where cuDNN has no plan that may be taken, `Device.convolve` says so, once, and the caller takes matrix products.
 """
@@ -11,9 +12,11 @@ Where cuDNN has no plan that may be taken, `Device.convolve` says so, once, and 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from statistics import median
 from typing import Any
 
+from mgwfbp.errors import UserError
 from mgwfbp.kernels.gpu.choices import Choices, kernel_cache
 from mgwfbp.kernels.gpu.cudnn import FIRST, FORWARD, PROBE, RESULT, SECOND, Candidate, Shape, candidates, graph
 from mgwfbp.kernels.gpu.cupy_set import to_stderr
@@ -45,14 +48,24 @@ class Plan:
         self.built.execute_plan_at_index(pointers, workspace, candidate.place, handle=handle)
 
     def _choose(self, pointers: dict[int, int]) -> Candidate:
-        """The plan that was kept, else the fastest on these arrays, which is kept."""
+        """The plan that was kept, if it can be started, else the fastest on these arrays, which is kept."""
         choices, named = self.device.choices, {one.name: one for one in reversed(self.candidates)}
         kept = choices.kept(self.operation, self.shape)
         if kept in named:
-            return named[kept]
+            with suppress(*self.device.faults, MemoryError):
+                self._start(named[kept], pointers)
+                return named[kept]
         seconds = self._times(pointers)
-        name = choices.keep(self.operation, self.shape, seconds, instead=kept is not None)
-        return named.get(name) or named[min(seconds, key=lambda one: seconds[one])]
+        self.device.workspaces.clear()  # they are as large as the largest that was tried
+        try:
+            name = choices.keep(self.operation, self.shape, seconds, instead=kept is not None)
+        except UserError as error:
+            name = ""
+            self.device.say(
+                f"mgwfbp: which of cuDNN's plans are the fastest is measured, and cannot be kept ({error}): a run that "
+                "is repeated may differ in the last bits; CUPY_CACHE_DIR names another place"
+            )
+        return named[name if name in seconds else min(seconds, key=lambda one: seconds[one])]
 
     def _times(self, pointers: dict[int, int]) -> dict[str, float]:
         """Seconds of each plan that can be started, by its name: medians over the rounds. Waits for the device."""
@@ -91,7 +104,7 @@ class Device:
         self.about: str = f"cuDNN {cudnn.backend_version()} with frontend {cudnn.__version__}"
         card = cupy.cuda.runtime.getDeviceProperties(current.id)["name"].decode().replace("/", "-")
         folder = kernel_cache() / "mgwfbp" / f"{card}, cuDNN {cudnn.backend_version()}"
-        self.choices = Choices(folder, lambda text: self.say(text))
+        self.choices = Choices(folder)
         self.plans: dict[tuple[str, Shape], Plan | None] = {}
         self.workspaces: dict[int, Any] = {}
         self.stream: int | None = None
@@ -110,7 +123,7 @@ class Device:
             if plan is not None:
                 plan.run(first, second, result)
         except self.faults as error:
-            if plan is not None and plan.chosen is not None:  # it ran before, so something else is wrong now
+            if plan is not None and plan.chosen is not None:  # it was started before, so something else is wrong now
                 raise
             plan = self.plans[key] = None
             what = f"{operation} of {shape.weight} on {shape.x}, stride {shape.stride}, pad {shape.pad}"
@@ -127,6 +140,7 @@ class Device:
         workspace = self.workspaces.get(stream)
         if workspace is None or workspace.nbytes < nbytes:
             # The old one goes back to CuPy's pool of this stream, which hands it out in the stream's own order.
+            self.workspaces.pop(stream, None)
             workspace = self.workspaces[stream] = self.cupy.empty(max(nbytes, 1), self.cupy.uint8)
         return self.handle, workspace.data.ptr
 
