@@ -1,6 +1,6 @@
 """A slow network on one machine: each rank in a network namespace of its own, joined by a bridge, shaped both ways.
 
-Needs Linux, root and iproute2; MPICH for `mpirun`. Used by shaped_network.py.
+Needs Linux, root and iproute2; MPICH for `mpirun`. Used by shaped_network.py and messages.py.
 """
 
 from __future__ import annotations
@@ -97,6 +97,14 @@ class Hosts:
         settings = ["-localhost", BRIDGE_ADDRESS, "-launcher", "ssh", "-launcher-exec", self.agent]
         settings += ["-genv", "UCX_TLS", "tcp,self", "-genv", "UCX_NET_DEVICES", "eth0"]
         return [str(mpirun), *settings, "-hosts", ",".join(self.addresses), "-n", str(self.count), *command]
+
+    def mpirun_of_open_mpi(self, mpirun: Path, *command: str) -> list[str]:
+        """The same by Open MPI's `mpirun`; `command` must run in an environment with it."""
+        settings = ["--allow-run-as-root", "--prtemca", "plm", "ssh", "--prtemca", "plm_ssh_agent", self.agent]
+        settings += ["--prtemca", "prte_if_include", "10.77.0.0/24", "--mca", "pml", "ob1", "--mca", "btl", "tcp,self"]
+        settings += ["--mca", "btl_tcp_if_include", "eth0"]
+        hosts = ",".join(f"{address}:1" for address in self.addresses)
+        return [str(mpirun), *settings, "--host", hosts, "-n", str(self.count), *command]
 
     def each(self, *command: str, **environment: str) -> list[subprocess.Popen[str]]:
         """`command` started once on each host, with RANK, WORLD_SIZE, MASTER_ADDR as PyTorch wants them."""

@@ -12,7 +12,7 @@ from mgwfbp.cli.tables import counted, print_table, say
 from mgwfbp.errors import unknown_name
 from mgwfbp.fields import bytes_from_text
 from mgwfbp.files import check_writable, json_text, write_json
-from mgwfbp.schedule import Network, compared, find_policy
+from mgwfbp.schedule import ALGORITHMS, WIRES, Network, compared, find_policy
 from mgwfbp.simulate.specs import cost_from_spec
 
 
@@ -32,13 +32,18 @@ def command() -> None:
 @option("-o", "--output", metavar="NETWORK.json", help="Where to write the measured cost.")
 @option("--largest", default="16MiB", metavar="SIZE", help="The largest message.")
 @option("--transport", default="host", help="host, or of arrays on a GPU: auto, staged, device or device-blocking.")
+@option("--algorithm", default="auto", type=click.Choice(ALGORITHMS), help="How messages are summed.")
+@option("--wire", default="fp32", type=click.Choice(WIRES), help="What travels; auto: what is faster.")
 @option("--json", "as_json", is_flag=True, help="Print JSON: what -o writes.")
-def allreduce(output: str | None, largest: str, transport: str, as_json: bool) -> None:
-    """Time the all-reduce that training uses, from 256 B to the largest message, on all ranks."""
+def allreduce(output: str | None, largest: str, transport: str, algorithm: str, wire: str, as_json: bool) -> None:
+    """Time the all-reduce that training uses, from 256 B to the largest message, on all ranks.
+
+    Each algorithm is timed, and training takes the fastest at each size (*).
+    """
     if output:
         check_writable(output)
     nbytes = bytes_from_text(largest, "--largest")
-    from mgwfbp.comm import World, agree, open_transport, transport_names
+    from mgwfbp.comm import World, agree, check_way, open_transport, transport_names
     from mgwfbp.runs.start import load_kernels
 
     if transport not in transport_names():
@@ -47,7 +52,11 @@ def allreduce(output: str | None, largest: str, transport: str, as_json: bool) -
     need_ranks(world, "bench allreduce")
     agree(world.comm, "options", [f"largest {nbytes}", f"transport {transport}"])
     kernels = load_kernels(world, "numpy" if transport == "host" else "cupy")
-    _, _, network = open_transport(world, nbytes, None, halves=True, xp=kernels.xp, wanted=transport)
+    with world.together():
+        check_way(algorithm, wire)
+    _, _, network = open_transport(
+        world, nbytes, None, halves=True, xp=kernels.xp, wanted=transport, algorithm=algorithm, wire=wire
+    )
     with world.together():
         if world.rank == 0:
             if as_json:
@@ -61,11 +70,17 @@ def allreduce(output: str | None, largest: str, transport: str, as_json: bool) -
 
 def _print_network(network: Network) -> None:
     scatters, gathers = network.reduce_scatter_s or (), network.all_gather_s or ()
+    ways = network.by_algorithm or {}
     rows = []
-    for nbytes, *seconds in zip(network.nbytes, network.seconds, scatters, gathers, strict=True):
-        whole, scatter, gather = (f"{each * 1e6:.1f}" for each in seconds)
-        rows.append((f"{nbytes:,}", whole, f"{nbytes / max(seconds[0], 1e-12) / 1e6:.0f}", scatter, gather))
-    print_table(("bytes", "µs", "MB/s", "reduce-scatter µs", "all-gather µs"), rows)
+    for size, (nbytes, seconds, taken) in enumerate(
+        zip(network.nbytes, network.seconds, network.algorithms or (), strict=True)
+    ):
+        times = {name: ways[name][size] for name in ways}
+        each = [f"{s * 1e6:.1f}{'*' * (name == taken and len(ways) > 1)}" for name, s in times.items()]
+        each = ["–" if cell == "inf" else cell for cell in each]
+        halves = (f"{half[size] * 1e6:.1f}" for half in (scatters, gathers))
+        rows.append((f"{nbytes:,}", *each, f"{nbytes / max(seconds, 1e-12) / 1e6:.0f}", *halves))
+    print_table(("bytes", *(f"{name} µs" for name in ways), "MB/s", "reduce-scatter µs", "all-gather µs"), rows)
     a, b = network.a_s * 1e6, network.b_s_per_byte * 1e9
     say(f"{counted(network.ranks, 'rank')}: {a:.1f} µs a message + {b:.4f} ns a byte, R² {network.r2:.3f}")
 

@@ -1,11 +1,12 @@
 """Ranks, transports, the comm thread and the all-reduce benchmark. Importing it loads MPI; a World starts it."""
 
-from mgwfbp.comm.agree import agree
+from mgwfbp.comm.agree import agree, share_weights
 from mgwfbp.comm.child import device_check, in_a_process
 from mgwfbp.comm.gpus import choose_device, devices_here, placements, use_own_device, visible_devices
 from mgwfbp.comm.measure import measure_all_reduce
 from mgwfbp.comm.mpi import MPI, abort_job, end_job
 from mgwfbp.comm.sleep import sharpen_sleeps, sleep_until
+from mgwfbp.comm.sums.chosen import check_way
 from mgwfbp.comm.thread import Alone, Comm, CommThread, Message, open_comm
 from mgwfbp.comm.transports.choose import choose, choose_transport, cuda_support
 from mgwfbp.comm.transports.emulated import EmulatedTransport
@@ -29,6 +30,7 @@ __all__ = [
     "World",
     "abort_job",
     "agree",
+    "check_way",
     "choose",
     "choose_device",
     "choose_transport",
@@ -45,6 +47,7 @@ __all__ = [
     "own_transport",
     "placements",
     "poll_interval_s",
+    "share_weights",
     "sharpen_sleeps",
     "sleep_until",
     "transport",

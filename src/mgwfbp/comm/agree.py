@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from itertools import zip_longest
 
 from mgwfbp.comm.mpi import MPI
+from mgwfbp.comm.world import World
 from mgwfbp.errors import SharedError
+from mgwfbp.net import Net, to_host
 
 
 def agree(comm: MPI.Intracomm, what: str, lines: Sequence[str]) -> None:
@@ -29,3 +31,11 @@ def agree(comm: MPI.Intracomm, what: str, lines: Sequence[str]) -> None:
         f"ranks differ in their {what}, nothing was sent: rank 0 has fingerprint {everyone[0]} with [{mine}], "
         f"rank {other} has {everyone[other]} with [{theirs}]; start all ranks with the same command and version"
     )
+
+
+def share_weights(world: World, net: Net) -> None:
+    """Give all ranks the parameters and the state of rank 0. Collective."""
+    for array in (net.arena.parameters, net.frozen, net.state):
+        whole = to_host(array)
+        world.comm.Bcast(whole, root=0)
+        array[...] = net.kernels.xp.asarray(whole)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 
 from mgwfbp.comm.library import mpi_version
+from mgwfbp.comm.sums.buffers import Sums
+from mgwfbp.comm.sums.chosen import Chosen, fastest, label
 from mgwfbp.comm.transports.host import HostTransport, Transport
 from mgwfbp.comm.world import World
 from mgwfbp.errors import UserError
@@ -16,6 +18,7 @@ from mgwfbp.schedule import Network, TableCost
 
 SMALLEST_NBYTES = 256
 FACTOR = 4
+LONG_NBYTES = 1 << 20  # from here on start-ups decide nothing
 
 
 def benchmark_sizes(largest: int) -> list[int]:
@@ -32,7 +35,7 @@ def measure_all_reduce(
     world: World,
     largest: int,
     *,
-    seconds_a_size: float = 0.03,
+    seconds_a_size: float = 0.02,
     most_repeats: int = 50,
     transport: Transport | None = None,
     halves: bool = False,
@@ -42,6 +45,10 @@ def measure_all_reduce(
     A size is repeated for about `seconds_a_size` (5 to `most_repeats` times, after one warm-up); its time is the median
     over the repetitions, averaged over the ranks. `a_s` and `b_s_per_byte` are the line that minimises the relative
     errors, `r2` how well it explains the table. With `halves` reduce-scatter and all-gather are timed, too.
+
+    Where the transport has several ways to sum (`ways`), each is timed, and from here on it takes the fastest at each
+    size; the times are those of the fastest. One message is enough to see that a way takes twice as long as another,
+    and what loses so at LONG_NBYTES loses above it, too.
     """
     sizes = benchmark_sizes(largest)
     with world.together():
@@ -51,34 +58,59 @@ def measure_all_reduce(
         except (MemoryError, ValueError):
             raise UserError(f"no memory for a message of {sizes[-1]:,} bytes; choose a smaller largest one") from None
 
-    def measured(call: Callable[[Any], None]) -> list[float]:
+    def measured(call: Callable[[Any], None], best: list[float]) -> list[float]:
         times = []
-        for size in sizes:
+        for size, other in zip(sizes, best, strict=True):
             buffer = memory[: size // 4]
             buffer[...] = 0
             transport.wait_for(transport.mark())
             once = _time(world, call, buffer)
             # All ranks must repeat equally often, so rank 0's clock decides.
-            repeats = world.comm.bcast(int(np.clip(seconds_a_size / max(once, 1e-7), 5, most_repeats)), root=0)
-            times.append(float(np.median([_time(world, call, buffer) for _ in range(repeats)])))
+            repeats = int(np.clip(seconds_a_size / max(once, 1e-7), 5, most_repeats)) if once < 2 * other else 0
+            repeats = world.comm.bcast(repeats, root=0)
+            times.append(float(np.median([_time(world, call, buffer) for _ in range(repeats)])) if repeats else once)
+            if not repeats and size >= LONG_NBYTES:
+                times += [np.inf] * (len(sizes) - len(times))
+                break
         return [total / world.size for total in world.sum(times)]
 
-    seconds = measured(transport.all_reduce)
-    table = TableCost(tuple(map(float, sizes)), tuple(seconds))
-    both = [transport.reduce_scatter, transport.all_gather] if halves else []
+    ways: list[Sums | None] = [*transport.ways] if isinstance(transport, HostTransport) else [None]
+    calls = {"all_reduce": transport.all_reduce}
+    if halves:
+        calls |= {"reduce_scatter": transport.reduce_scatter, "all_gather": transport.all_gather}
+    seconds: dict[str, list[list[float]]] = {name: [] for name in calls}
+    for way in ways:
+        if way is not None:
+            transport.sums = way  # type: ignore[attr-defined]
+        for name, call in calls.items():
+            best = [min(column) for column in zip(*seconds[name], strict=True)] or [np.inf] * len(sizes)
+            seconds[name].append(measured(call, best))
+    chosen = world.comm.bcast({name: fastest(tables) for name, tables in seconds.items()}, root=0)
+    if len(ways) > 1:
+        served = {name: [ways[place] for place in chosen[name]] for name in calls}
+        scatters, gathers = served.get("reduce_scatter"), served.get("all_gather")
+        transport.sums = Chosen(  # type: ignore[attr-defined]
+            sizes, served["all_reduce"], scatters or served["all_reduce"], gathers or served["all_reduce"]
+        )
+    taken = {
+        name: tuple(tables[place][size] for size, place in enumerate(chosen[name])) for name, tables in seconds.items()
+    }
+    names = [label(way) if way else transport.name for way in ways]
+    table = TableCost(tuple(map(float, sizes)), taken["all_reduce"])
     where = f"{world.size} ranks, {world.local_size} on this machine, transport {transport.name}"
-    scatter, gather = (tuple(measured(call)) for call in both) if both else (None, None)
     line = table.affine
     return Network(
         f"measured: {where}, {mpi_version()}",
         world.size,
         tuple(sizes),
-        tuple(seconds),
+        taken["all_reduce"],
         line.a,
         line.b,
         line.r2,
-        scatter,
-        gather,
+        taken.get("reduce_scatter"),
+        taken.get("all_gather"),
+        tuple(names[place] for place in chosen["all_reduce"]),
+        {name: tuple(row) for name, row in zip(names, seconds["all_reduce"], strict=True)},
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from mgwfbp.errors import UserError, unknown_name
 from mgwfbp.optim import OPTIMIZERS
-from mgwfbp.schedule import NEEDS_ALL_SUMS, check_replan
+from mgwfbp.schedule import ALGORITHMS, NEEDS_ALL_SUMS, WIRES, check_replan
 
 # What an option decides. A run that is resumed with another value: is another run (unless --change says that this is
 # meant); goes on longer; needs a new plan; is the same.
@@ -145,6 +145,13 @@ class Config:
     math: str = option("fp32", "On GPUs: fp32, or tf32 on tensor cores.", choices=("fp32", "tf32"))
     share_gpu: bool = option(False, "Let ranks share a GPU.", decides=NOTHING)
     transport: str = option("auto", "On GPUs: auto, staged, device or device-blocking.", decides=NOTHING)
+    algorithm: str = option(
+        "auto", "How messages are summed: auto (the fastest at each size, measured), mpi, direct.",
+        decides=PLAN, choices=ALGORITHMS,
+    )  # fmt: skip
+    wire: str = option(
+        "fp32", "What travels: fp32, bf16 (half the bytes, rounded), auto (bf16 where it is faster).", choices=WIRES
+    )
 
     def __post_init__(self) -> None:
         for each in options():

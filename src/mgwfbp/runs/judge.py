@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from mgwfbp.comm import World, agree
+from mgwfbp.comm import World, agree, share_weights
 from mgwfbp.data import Data, Inputs, load
 from mgwfbp.errors import UserError
 from mgwfbp.runs.start import load_kernels
 from mgwfbp.runs.trained import Weights, make, read_weights
 from mgwfbp.train.evaluate import evaluate
-from mgwfbp.train.open import share_weights
 
 
 def judge(

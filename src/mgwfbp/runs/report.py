@@ -68,7 +68,7 @@ class Reporter:
         )
         if network:
             kind = "measured" if network.source.startswith("measured") else "emulated"
-            fit = f" (R² {network.r2:.3f})" if kind == "measured" else ""
+            fit = f" (R² {network.r2:.3f}), summed by {network.summed}" if kind == "measured" else ""
             self.line(f"{kind} all-reduce: {_line(network)}{fit}")
         elif world.size == 1:
             self.line("one rank: nothing is sent; mpirun -n 2 mgwfbp train … starts two")

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from mgwfbp.comm import World, agree, choose_transport, poll_interval_s, use_own_device
+from mgwfbp.comm import World, agree, check_way, choose_transport, poll_interval_s, use_own_device
 from mgwfbp.data import Data, load, total_iterations
 from mgwfbp.errors import UserError
 from mgwfbp.kernels import Kernels, keep_freed_memory, kernel_set
@@ -93,6 +93,8 @@ def _fit(config: Config, world: World, start: Start, watchdog: Watchdog) -> Summ
         seed=config.seed,
         network=start.network,
         transport=config.transport,
+        algorithm=config.algorithm,
+        wire=config.wire,
         replan=config.replan,
         profile_iterations=config.profile_iterations,
         threads=config.threads,
@@ -221,6 +223,7 @@ def same_start(
         find_policy(config.schedule)
         poll_interval_s()
         choose_transport(config.transport, kernels.xp)
+        check_way(config.algorithm, config.wire)
         if network is None and config.network:
             network = cost_from_spec(config.network)
         given = {name: getattr(config, name) for name in HYPERPARAMETERS}

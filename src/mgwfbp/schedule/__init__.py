@@ -5,7 +5,7 @@ from mgwfbp.schedule.cost import AffineCost, Cost, TableCost, halves
 from mgwfbp.schedule.drift import Watch, check_replan
 from mgwfbp.schedule.fit import AffineFit, fit_affine
 from mgwfbp.schedule.measured import Figures, Interval, IterationTimes, shared_ns, workload_from_times
-from mgwfbp.schedule.network import Network, network_of
+from mgwfbp.schedule.network import ALGORITHMS, WIRES, Network, network_of
 from mgwfbp.schedule.plan import NEEDS_ALL_SUMS, Plan, plan, plan_for, plan_from_dict, untimed
 from mgwfbp.schedule.policies import POLICIES, compared, find_policy, make_schedule, policy
 from mgwfbp.schedule.predict import PlannedMessage, Prediction, predict
@@ -21,11 +21,13 @@ from mgwfbp.schedule.schedule import (
 from mgwfbp.schedule.workload import LayerProfile, Workload, workload_from_dict, workload_to_dict
 
 __all__ = [
+    "ALGORITHMS",
     "ALL_REDUCE",
     "NEEDS_ALL_SUMS",
     "PIPELINED",
     "POLICIES",
     "SHARDED",
+    "WIRES",
     "AffineCost",
     "AffineFit",
     "Bucket",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -101,6 +101,18 @@ def halves(cost: Cost) -> tuple[Cost, Cost]:
     else:
         half = lambda nbytes: cost(nbytes) / 2  # noqa: E731
     return half, half
+
+
+def with_half_the_bytes(cost: AffineCost | TableCost) -> AffineCost | TableCost:
+    """What messages cost that send two bytes for each four: all-reduces and reduce-scatters; all-gathers send all."""
+    scatter, gather = halves(cost)
+    return replace(_half(cost), halves=(_half(scatter), gather))  # type: ignore[arg-type]
+
+
+def _half(cost: AffineCost | TableCost) -> AffineCost | TableCost:
+    if isinstance(cost, AffineCost):
+        return AffineCost(cost.a, cost.b / 2)
+    return TableCost(tuple(2 * nbytes for nbytes in cost.nbytes), cost.seconds)
 
 
 def startup_s(cost: Cost) -> float:

@@ -8,13 +8,16 @@ from typing import Any
 
 from mgwfbp.schedule.cost import AffineCost, Cost, TableCost
 
+ALGORITHMS, WIRES = ("auto", "mpi", "direct"), ("fp32", "bf16", "auto")  # how messages are summed, and what travels
+
 
 @dataclass(frozen=True)
 class Network:
     """All-reduces of `nbytes[i]` bytes take `seconds[i]` between `ranks` ranks; `source` says how that is known.
 
     `reduce_scatter_s` and `all_gather_s`, seconds at the same sizes, may be unknown. `a_s` + `b_s_per_byte` · bytes is
-    the line through the table, `r2` how well it explains it.
+    the line through the table, `r2` how well it explains it. Where there are several ways to sum, `algorithms[i]` names
+    the one that is taken at `nbytes[i]`, and `by_algorithm` has the seconds of each.
     """
 
     source: str
@@ -26,6 +29,8 @@ class Network:
     r2: float
     reduce_scatter_s: tuple[float, ...] | None = None
     all_gather_s: tuple[float, ...] | None = None
+    algorithms: tuple[str, ...] | None = None
+    by_algorithm: dict[str, tuple[float, ...]] | None = None
 
     def __post_init__(self) -> None:
         # MPICH calls itself "MPICH Version:      5.0.2".
@@ -40,6 +45,14 @@ class Network:
             halves = TableCost(sizes, self.reduce_scatter_s), TableCost(sizes, self.all_gather_s)
         return TableCost(sizes, self.seconds, halves)
 
+    @property
+    def summed(self) -> str:
+        """Which algorithm serves which sizes: "mpi", or "mpi to 64 KiB, direct above it"."""
+        names = self.algorithms or ()
+        runs = [place for place in range(len(names)) if place + 1 == len(names) or names[place] != names[place + 1]]
+        limits = [names[place] + f" to {_size(self.nbytes[place])}" for place in runs[:-1]]
+        return ", ".join([*limits, names[-1] + (" above it" if limits else "")]) if names else ""
+
     def to_dict(self) -> dict[str, Any]:
         """The JSON object of a NETWORK file."""
         values = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
@@ -50,6 +63,15 @@ class Network:
         """The network in the object that `to_dict` made."""
         lists: dict[str, Any] = {key: tuple(part) if isinstance(part, list) else part for key, part in value.items()}
         return cls(**{key: part for key, part in lists.items() if key in cls.__dataclass_fields__})
+
+
+def _size(nbytes: float) -> str:
+    """For people: 64 kB."""
+    for unit in ("B", "kB", "MB"):
+        if nbytes < 1000 or unit == "MB":
+            break
+        nbytes /= 1000
+    return f"{nbytes:.3g} {unit}"
 
 
 def network_of(cost: AffineCost | TableCost, sizes: list[int], source: str, ranks: int) -> Network:

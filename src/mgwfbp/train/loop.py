@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mgwfbp.comm import World, agree, choose_transport, closed_together, open_comm, open_transport
+from mgwfbp.comm import World, agree, choose_transport, closed_together, open_comm, open_transport, share_weights
 from mgwfbp.data import Batch, Data, batches, total_iterations
 from mgwfbp.errors import DivergedError, SharedError
 from mgwfbp.kernels import keep_freed_memory, threads
@@ -32,7 +32,6 @@ from mgwfbp.schedule import (
 from mgwfbp.train.evaluate import evaluate
 from mgwfbp.train.exchange import AllReduced, make_exchange
 from mgwfbp.train.gradients import Gradients
-from mgwfbp.train.open import share_weights
 from mgwfbp.train.planner import Drift, Planner
 from mgwfbp.train.step import train_step
 from mgwfbp.train.times import Done
@@ -43,10 +42,11 @@ class Trainer:
     """Trains `net` on `data` on all ranks:  Trainer(lenet(), load("mnist5k"), SGD(lr=0.02)).fit(epochs=3)
 
     `global_batch` samples an iteration, or `batch_size` on each rank. `schedule` is a policy's name; `network` a cost
-    to emulate, `transport` a transport's name, `replan` auto, never or a number of iterations; the first
-    `profile_iterations` run unmerged and are measured. `lr` is a policy of optim/lr.py: what becomes of the optimiser's
-    learning rate. `clip_norm` bounds the gradients' norm; with `skip` an iteration whose gradients are not finite is
-    left out. `shift` and `flip` augment images, `seed` fixes all that is random, `threads` are those of each rank.
+    to emulate, `transport` a transport's name, `algorithm` and `wire` how it sums, `replan` auto, never or a number of
+    iterations; the first `profile_iterations` run unmerged and are measured. `lr` is a policy of optim/lr.py: what
+    becomes of the optimiser's learning rate. `clip_norm` bounds the gradients' norm; with `skip` an iteration whose
+    gradients are not finite is left out. `shift` and `flip` augment images, `seed` fixes all that is random, `threads`
+    are those of each rank.
 
     Attributes that hooks use: `world`, `net`, `data`, `optimizer`, `exchange`, `planner`, `total` (iterations), `done`
     (of them), `say` (prints a line on rank 0), `stopping` (a SharedError to raise after the iteration, on all ranks),
@@ -76,6 +76,8 @@ class Trainer:
         seed: int = 1,
         network: AffineCost | TableCost | None = None,
         transport: str | None = None,
+        algorithm: str = "auto",
+        wire: str = "fp32",
         replan: str = "auto",
         profile_iterations: int = 10,
         threads: int | None = None,
@@ -83,7 +85,8 @@ class Trainer:
     ) -> None:
         self.world = world or World()
         self.net, self.data, self.optimizer, self.hooks = net, data, optimizer, hooks
-        self.policy, self.network, self.transport, self.replan = schedule, network, transport, replan
+        self.policy, self.network, self.replan = schedule, network, replan
+        self.transport, self.algorithm, self.wire = transport, algorithm, wire
         wanted = batch_size * self.world.size if global_batch is None else global_batch
         self.global_batch = min(wanted, len(data.train_labels))
         self.base_lr, self.lr_policy = optimizer.lr, lr
@@ -135,7 +138,10 @@ class Trainer:
             halves = self.policy in ("sharded", "best") or self.policy.startswith("dear:")
             if world.size > 1:
                 xp, nbytes = net.kernels.xp, net.arena.gradients.nbytes
-                transport, _, cost = open_transport(world, nbytes, self.network, halves, xp=xp, wanted=self.transport)
+                transport, _, cost = open_transport(
+                    world, nbytes, self.network, halves,
+                    xp=xp, wanted=self.transport, algorithm=self.algorithm, wire=self.wire,
+                )  # fmt: skip
                 stack.enter_context(closed_together(transport.close))
             self.comm = open_comm(world, net.arena, transport)
             stack.enter_context(closed_together(self.comm.close))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from mgwfbp.comm import World, agree, closed_together, open_comm, own_transport
+from mgwfbp.comm import World, agree, closed_together, open_comm, own_transport, share_weights
 from mgwfbp.errors import SharedError
 from mgwfbp.kernels import threads as limit
-from mgwfbp.net import Net, to_host
+from mgwfbp.net import Net
 from mgwfbp.optim import Optimizer
 from mgwfbp.schedule import Schedule, untimed
 from mgwfbp.train.exchange import AllReduced, make_exchange
@@ -66,14 +66,6 @@ def exchange(
         yield made
         made.drain()
         made.check(optimizer.steps)
-
-
-def share_weights(world: World, net: Net) -> None:
-    """Give all ranks the parameters and the state of rank 0. Collective."""
-    for array in (net.arena.parameters, net.frozen, net.state):
-        whole = to_host(array)
-        world.comm.Bcast(whole, root=0)
-        array[...] = net.kernels.xp.asarray(whole)
 
 
 def check_batch(world: World, net: Net) -> None:

@@ -14,6 +14,8 @@ import numpy as np
 
 from mgwfbp.comm.mpi import MPI
 from mgwfbp.comm.shards import chunks, owned
+from mgwfbp.comm.sums.buffers import Buffers, Sums, Wait
+from mgwfbp.comm.sums.library import Library
 from mgwfbp.comm.transports.host import FIRST_GUESS, HostTransport
 from mgwfbp.comm.transports.registry import transport
 from mgwfbp.schedule import Cost
@@ -27,8 +29,8 @@ class _OnDevice(HostTransport):
     """What both kinds share: events as marks, and the device of the comm thread."""
 
     def __init__(self, comm: MPI.Intracomm, cupy: Any, cost: Cost = FIRST_GUESS) -> None:
-        super().__init__(comm, cost)
         self.cupy, self.xp = cupy, cupy
+        super().__init__(comm, cost)
         self.device = cupy.cuda.Device()
 
     def enter_thread(self) -> None:
@@ -123,9 +125,9 @@ class DeviceTransport(_OnDevice):
     """
 
     def __init__(self, comm: MPI.Intracomm, cupy: Any, blocking: bool = False) -> None:
-        super().__init__(comm, cupy)
         self.blocking, self.name = blocking, "device-blocking" if blocking else "device"
         self.own_stream = cupy.cuda.Stream(non_blocking=True)  # of the comm thread: no other work delays its copies
+        super().__init__(comm, cupy)
 
     @property
     def exclusive(self) -> bool:
@@ -157,33 +159,53 @@ class DeviceTransport(_OnDevice):
                     wrong = wrong or name
         return wrong
 
-    def _all_reduce(self, part: Any) -> None:
-        if not self.blocking:
-            super()._all_reduce(part)
-            return
-        self.comm.Allreduce(MPI.IN_PLACE, part, MPI.SUM)
+    def _ways(self, algorithm: str = "mpi", wire: str = "fp32") -> list[Sums]:
+        kind = Blocking if self.blocking else OnDevice
+        return [kind(self.comm, self._wait, DeviceBuffers(self.cupy, self.own_stream))]
 
-    def _scatter_sums(self, part: Any, received: Any, counts: list[int]) -> None:
-        if not self.blocking:
-            super()._scatter_sums(part, received, counts)
+
+class DeviceBuffers(Buffers):
+    """Memory of the comm thread's stream: MPI does not follow streams, and other memory may still be in use by one."""
+
+    def __init__(self, cupy: Any, stream: Any) -> None:
+        super().__init__()
+        self.cupy, self.stream = cupy, stream
+
+    def empty(self, elements: int, dtype: Any) -> Any:
+        """New memory of the device."""
+        with self.stream:
+            return self.cupy.empty(elements, dtype)
+
+    def copy(self, source: Any, target: Any) -> None:
+        """Copy on the device, and return when it is done."""
+        if not len(target):
             return
+        with self.stream:
+            target[...] = source
+        event = self.cupy.cuda.Event(block=True, disable_timing=True)
+        event.record(self.stream)
+        event.synchronize()
+
+
+class OnDevice(Library):
+    """The library's sums of device arrays: in place, as CUDA-aware libraries are made for."""
+
+    def __init__(self, comm: MPI.Intracomm, wait: Wait, buffers: Buffers) -> None:
+        super().__init__(comm, wait, buffers)
+        self.in_place = True
+
+
+class Blocking(OnDevice):
+    """The same by blocking calls."""
+
+    def _all_reduce(self, sent: Any, part: Any) -> None:
+        self.comm.Allreduce(sent, part, MPI.SUM)
+
+    def _scatter(self, part: Any, received: Any, counts: list[int]) -> None:
         self.comm.Reduce_scatter(part, received, counts, MPI.SUM)
 
     def _gather(self, part: Any, places: tuple[list[int], list[int]]) -> None:
-        if not self.blocking:
-            super()._gather(part, places)
-            return
         self.comm.Allgatherv(MPI.IN_PLACE, [part, places])
-
-    def _receive_into(self, elements: int, dtype: Any) -> Any:
-        # Memory of this stream's own pool: MPI does not follow streams, and other memory may still be in use by one.
-        with self.own_stream:
-            return self.cupy.empty(elements, dtype)
-
-    def _keep(self, part: Any, received: Any) -> None:
-        with self.own_stream:
-            part[...] = received
-        self._event(self.own_stream).synchronize()
 
 
 @transport("staged", on_device=True)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
 
 from mgwfbp.comm.mpi import MPI
-from mgwfbp.comm.shards import bounds, chunks
+from mgwfbp.comm.shards import chunks
+from mgwfbp.comm.sums.buffers import Sums
+from mgwfbp.comm.sums.chosen import ways
 from mgwfbp.comm.transports.registry import transport
 from mgwfbp.errors import UserError
 from mgwfbp.schedule import AffineCost, Cost
-from mgwfbp.schedule.cost import halves
 
 SHORTEST_POLL_S, LONGEST_POLL_S = 10e-6, 200e-6
 FIRST_GUESS = AffineCost(50e-6, 0.5e-9)  # of a message between two ranks of one machine, until it is measured
@@ -54,7 +54,7 @@ class Transport(Protocol):
 
 
 class HostTransport:
-    """NumPy arrays by MPI_Iallreduce, in place on the slice.
+    """NumPy arrays, in the way that `sums` sums them (comm/sums/): the MPI library's, or one of the `ways` of ours.
 
     MPI advances a non-blocking message only inside MPI calls, so somebody must call it: the comm thread tests, sleeping
     in between, because a blocking Wait would spin and take the core from the backward pass. How long it sleeps depends
@@ -70,7 +70,16 @@ class HostTransport:
     def __init__(self, comm: MPI.Intracomm, cost: Cost = FIRST_GUESS) -> None:
         self.comm, self.cost = comm, cost
         self.fixed_s, self.most = poll_interval_s(), most_elements()
-        self._received: Any = None
+        self.ways: list[Sums] = self._ways()
+        self.sums: Sums = self.ways[0]
+
+    def _ways(self, algorithm: str = "mpi", wire: str = "fp32") -> list[Sums]:
+        return ways(self.comm, self._wait, algorithm, wire)
+
+    def take(self, algorithm: str, wire: str) -> None:
+        """Sum by these (comm/sums/chosen.py): the first one of several, until they were measured. UserError if none."""
+        self.ways = self._ways(algorithm, wire)
+        self.sums = self.ways[0]
 
     def enter_thread(self) -> None:
         """Nothing is a thread's own on the host."""
@@ -103,39 +112,17 @@ class HostTransport:
     # One message each; `part` is a chunk.
 
     def _all_reduce(self, part: Any) -> None:
-        self._wait(self.comm.Iallreduce(MPI.IN_PLACE, part, MPI.SUM), self.cost, part.nbytes)
+        self.sums.all_reduce(part)
 
     def _reduce_scatter(self, part: Any) -> None:
-        edges, rank = bounds(len(part), self.comm.Get_size()), self.comm.Get_rank()
-        mine, counts = part[edges[rank] : edges[rank + 1]], [after - before for before, after in pairwise(edges)]
-        if self._received is None or len(self._received) < len(mine) or self._received.dtype != part.dtype:
-            self._received = self._receive_into(len(mine), part.dtype)
-        received = self._received[: len(mine)]  # MPI sends from and receives into different arrays
-        self._scatter_sums(part, received, counts)
-        if len(mine):
-            self._keep(mine, received)
+        self.sums.reduce_scatter(part)
 
     def _all_gather(self, part: Any) -> None:
-        edges = bounds(len(part), self.comm.Get_size())
-        self._gather(part, ([after - before for before, after in pairwise(edges)], edges[:-1]))
+        self.sums.all_gather(part)
 
-    def _scatter_sums(self, part: Any, received: Any, counts: list[int]) -> None:
-        """MPI's reduce-scatter: `received` becomes this rank's part of the sums of `part`, whose sizes are `counts`."""
-        self._wait(self.comm.Ireduce_scatter(part, received, counts, MPI.SUM), halves(self.cost)[0], part.nbytes)
-
-    def _gather(self, part: Any, places: tuple[list[int], list[int]]) -> None:
-        """MPI's all-gather in place: the ranks' sizes and offsets in `part` are `places`."""
-        self._wait(self.comm.Iallgatherv(MPI.IN_PLACE, [part, places]), halves(self.cost)[1], part.nbytes)
-
-    def _keep(self, part: Any, received: Any) -> None:
-        """Copy what was received to its place in the arena, and return when it is there."""
-        part[...] = received
-
-    def _receive_into(self, elements: int, dtype: Any) -> Any:
-        return np.empty(elements, dtype)
-
-    def _wait(self, request: MPI.Request, cost: Cost, nbytes: int) -> None:
-        wait(request, float(cost(float(nbytes))) / 8, self.fixed_s)
+    def _wait(self, request: MPI.Request, nbytes: float, steps: int) -> None:
+        """Return when `request` has ended, one of the `steps` of a message of `nbytes`."""
+        wait(request, float(self.cost(nbytes)) / (8 * steps), self.fixed_s)
 
 
 def wait(request: MPI.Request, pause_s: float, fixed_s: float | None = None) -> None:

@@ -10,14 +10,17 @@ import numpy as np
 from mgwfbp.comm.agree import agree
 from mgwfbp.comm.child import device_check
 from mgwfbp.comm.measure import benchmark_sizes, measure_all_reduce
+from mgwfbp.comm.pieces import measure_pieces
+from mgwfbp.comm.sums.chosen import check_way
 from mgwfbp.comm.transports.choose import choose_transport
-from mgwfbp.comm.transports.device import DeviceTransport
+from mgwfbp.comm.transports.device import DeviceTransport, StagedTransport
 from mgwfbp.comm.transports.emulated import EmulatedTransport
 from mgwfbp.comm.transports.host import HostTransport, Transport, most_elements, poll_interval_s
 from mgwfbp.comm.transports.registry import TRANSPORTS
 from mgwfbp.comm.world import World
 from mgwfbp.errors import SharedError
 from mgwfbp.schedule import AffineCost, Network, TableCost, network_of
+from mgwfbp.schedule.cost import with_half_the_bytes
 
 
 def open_transport(
@@ -28,37 +31,49 @@ def open_transport(
     *,
     xp: Any = np,
     wanted: str | None = None,
+    algorithm: str = "auto",
+    wire: str = "fp32",
 ) -> tuple[Transport, AffineCost | TableCost, Network]:
     """(the transport, what its messages cost, and the network that has this cost). Collective.
 
     It carries float32 arrays of the module `xp` of up to `largest` bytes, and is the one called `wanted` (by default
-    what MGWFBP_TRANSPORT names, else auto); its `reason` says why. Raises UserError on all ranks, if that cannot be.
+    what MGWFBP_TRANSPORT names, else auto); its `reason` says why. It sums by `algorithm` with `wire` on the way
+    (comm/sums/chosen.py). Raises UserError on all ranks, if that cannot be.
 
-    With `cost` it is emulated; without, this network's own cost is measured up to `largest` bytes, and with `halves`
-    that of the two halves of an all-reduce.
+    With `cost` (of float32) it is emulated; without, this network's own cost is measured up to `largest` bytes, with
+    `halves` that of the two halves of an all-reduce, too; auto takes the fastest algorithm at each size, and long
+    messages go in pieces where that is faster.
     """
     # A little more than the arena: the measured sizes are rounded up.
-    inner = own_transport(world, largest // 4 + 1024, xp, wanted)
+    inner = own_transport(world, largest // 4 + 1024, xp, wanted, algorithm, wire)
     if cost is None:
+        if type(inner) in (HostTransport, StagedTransport):
+            measure_pieces(world, inner, largest)
         network = measure_again(world, inner, largest, halves)
         return inner, network.cost, network
+    if wire != "fp32":
+        cost = with_half_the_bytes(cost)
     emulated = EmulatedTransport(inner, cost, world, inner.comm)
     sizes = [0, *benchmark_sizes(largest)]
     return emulated, cost, network_of(cost, sizes, f"given; {emulated.name}", world.size)
 
 
-def own_transport(world: World, elements: int, xp: Any, wanted: str | None = None) -> Any:
+def own_transport(
+    world: World, elements: int, xp: Any, wanted: str | None = None, algorithm: str = "auto", wire: str = "fp32"
+) -> Any:
     """The transport for float32 arrays of the module `xp` with at most `elements` elements, unmeasured. Collective.
 
-    One that hands device memory to MPI is tried first, and auto takes another if its sums are wrong. `wanted`, and what
-    is raised, as of `open_transport`.
+    One that hands device memory to MPI is tried first, and auto takes another if its sums are wrong. `wanted`,
+    `algorithm`, `wire`, and what is raised, as of `open_transport`.
     """
     wanted = wanted or os.environ.get("MGWFBP_TRANSPORT") or "auto"
     with world.together():
         most = most_elements()
         poll_interval_s()
         choice = choose_transport(wanted, xp)
-    agree(world.comm, "transport", [f"transport {choice.name}", f"MGWFBP_MAX_MESSAGE {most}"])
+        check_way(algorithm, wire)
+    lines = [f"transport {choice.name}", f"MGWFBP_MAX_MESSAGE {most}", f"algorithm {algorithm}", f"wire {wire}"]
+    agree(world.comm, "transport", lines)
     transport = TRANSPORTS[choice.name].make(world.comm.Dup(), xp, elements)
     transport.reason = choice.reason
     if isinstance(transport, DeviceTransport) and (fault := _fault(world, transport, elements, wanted != "auto")):
@@ -67,6 +82,13 @@ def own_transport(world: World, elements: int, xp: Any, wanted: str | None = Non
             raise SharedError(f"--transport {choice.name}: {fault}; run with --transport staged")
         transport = TRANSPORTS["staged"].make(world.comm.Dup(), xp, elements)
         transport.reason = f"{choice.reason}, but {fault}"
+    if type(transport) in (HostTransport, StagedTransport):
+        transport.take(algorithm, wire)
+    elif (algorithm, wire) not in (("auto", "fp32"), ("mpi", "fp32")):
+        raise SharedError(
+            f"--algorithm {algorithm} --wire {wire}: the transport {transport.name} sums in its own way; "
+            "these are for host and staged"
+        )
     return transport
 
 
