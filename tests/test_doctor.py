@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mgwfbp.bench.doctor import NOTE, OK, PROBLEM, gpus, launcher
+from mgwfbp.bench.doctor import NOTE, OK, PROBLEM, gpus, launcher, sums
 from mgwfbp.comm import device_check
+from mgwfbp.schedule import Network
 from tests.test_cli import MGWFBP, MPIRUN, needs_mpirun, run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -36,6 +37,7 @@ def test_two_ranks_give_one_report():
     texts = {finding["topic"]: finding["text"] for finding in report["findings"]}
     assert "2 ranks on 1 machine" in texts["launcher"]
     assert "the sum is right" in texts["all-reduce"]
+    assert texts["sums"].startswith("summed by ")
 
 
 @pytest.mark.parametrize(
@@ -109,6 +111,20 @@ def facts(*visible, device=None, reason=None, loaded=None):
 LOADS = {"works": True, "about": "cuDNN 92801"}
 IM2COL = {"works": False, "about": "cuDNN cannot be used (why); convolutions are im2col"}
 WORKS, DIES = {"gpu": "C", "driver": 1, "works": True}, {"works": False, "error": "the process died of signal 11"}
+
+
+def test_what_is_said_of_sums():
+    sizes, fast = (256, 1024, 4096, 4194304), (1e-4, 1e-4, 1e-4, 1e-2)
+    slow = {"mpi": (1e-4, 1e-4, 1e-4, 2.2e-2), "direct": (3e-4, 3e-4, 3e-4, 1e-2)}
+    network = Network("", 2, sizes, fast, 0.0, 0.0, 1.0, None, None, ("mpi", "mpi", "mpi", "direct"), slow)
+    found = sums(network)
+    assert found.level == NOTE
+    assert found.text == (
+        "summed by mpi to 4.1 kB, direct above it; 4 kB in 0.10 ms, 4 MB in 10.00 ms; "
+        "the library's own sum takes 2.2 times as long at 4 MB"
+    )
+    quick = Network("", 2, sizes, fast, 0.0, 0.0, 1.0, None, None, ("mpi",) * 4, {"mpi": fast, "direct": fast})
+    assert sums(quick).level == OK
 
 
 def test_an_open_mpi_that_was_compiled_with_cuda_and_runs_without_is_no_problem():

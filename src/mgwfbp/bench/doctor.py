@@ -22,14 +22,17 @@ from mgwfbp.comm import (
     device_check,
     devices_here,
     in_a_process,
+    measure_all_reduce,
     placements,
 )
 from mgwfbp.errors import UserError
 from mgwfbp.kernels import kernel_set, openmp_binding, why_not_fast
 from mgwfbp.kernels.gpu.load import why_not
+from mgwfbp.schedule import Network
 from mgwfbp.version import __version__
 
 OK, NOTE, PROBLEM = "ok", "note", "problem"
+SLOW = 1.5  # times as long as ours: what is said of the library's sum
 
 
 class Finding(NamedTuple):
@@ -53,7 +56,7 @@ def examine(world: World) -> list[Finding]:
         *_cores(world, everyone),
         *_kernels(everyone),
         *gpus(everyone, cuda, MPI.get_vendor()[0]),
-        _message(world),
+        *_message(world),
     ]
     return [finding for finding in found if finding is not None]
 
@@ -227,11 +230,11 @@ def _placed(host: str, visible: list[tuple[str, ...]]) -> Finding:
         return Finding("GPUs", PROBLEM, f"{host}: {error}", "one GPU a rank, or --share-gpu")
 
 
-def _message(world: World) -> Finding:
-    """An all-reduce of 4 MB, checked and timed."""
+def _message(world: World) -> list[Finding]:
+    """An all-reduce of 4 MB, checked and timed, and which way to sum serves which size."""
     if world.size == 1:
         text = "one rank sends nothing, so the network was not tried"
-        return Finding("all-reduce", NOTE, text, "mpirun -n 2 mgwfbp doctor, or under srun as your jobs")
+        return [Finding("all-reduce", NOTE, text, "mpirun -n 2 mgwfbp doctor, or under srun as your jobs")]
     transport, elements = HostTransport(world.comm.Dup()), 1 << 20
     for _ in range(2):  # the first one connects
         array = np.full(elements, world.rank + 1, np.float32)
@@ -241,12 +244,27 @@ def _message(world: World) -> Finding:
         took = time.perf_counter() - start
     right = bool((array == world.size * (world.size + 1) / 2).all())
     wrong, slowest = world.max([float(not right), took])
-    transport.close()
     if wrong:
-        return Finding(
-            "all-reduce", PROBLEM, "the sum of 4 MB is wrong", "try another MPI, or another network (UCX_TLS)"
-        )
+        transport.close()
+        advice = "try another MPI, or another network (UCX_TLS)"
+        return [Finding("all-reduce", PROBLEM, "the sum of 4 MB is wrong", advice)]
     rate = array.nbytes / slowest / 1e6
-    return Finding(
-        "all-reduce", OK, f"4 MB of host memory in {slowest * 1e3:.2f} ms ({rate:,.0f} MB/s), the sum is right"
-    )
+    text = f"4 MB of host memory in {slowest * 1e3:.2f} ms ({rate:,.0f} MB/s), the sum is right"
+    transport.take("auto", "fp32")
+    network = measure_all_reduce(world, array.nbytes, transport=transport)
+    transport.close()
+    return [Finding("all-reduce", OK, text), sums(network)]
+
+
+def sums(network: Network) -> Finding:
+    """Which way to sum serves which size, and what the library's own would cost where it is slow."""
+    ways = network.by_algorithm or {}
+    at = {"4 kB": network.nbytes.index(4096), "4 MB": len(network.nbytes) - 1}
+    times = [f"{size} in {network.seconds[place] * 1e3:.2f} ms" for size, place in at.items()]
+    text = f"summed by {network.summed}; {', '.join(times)}"
+    slow = [size for size, place in at.items() if ways["mpi"][place] > SLOW * network.seconds[place]]
+    if not slow:
+        return Finding("sums", OK, text)
+    ratio = max(ways["mpi"][at[size]] / network.seconds[at[size]] for size in slow)
+    text += f"; the library's own sum takes {ratio:.1f} times as long at {' and '.join(slow)}"
+    return Finding("sums", NOTE, text, "nothing: training takes the faster one (--algorithm auto)")

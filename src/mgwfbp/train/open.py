@@ -25,6 +25,8 @@ def exchange(
     clip_norm: float | None = None,
     skip: bool = False,
     transport: str | None = None,
+    algorithm: str = "auto",
+    wire: str = "fp32",
     threads: int | None = None,
 ) -> Iterator[AllReduced]:
     """For a loop of one's own: the exchange of `net`'s gradients by `schedule`, its comm thread, and all it needs.
@@ -52,7 +54,7 @@ def exchange(
         stack.enter_context(limit(threads or world.threads))
         carrier = None
         if world.size > 1:
-            carrier = own_transport(world, len(net.arena.gradients), net.kernels.xp, transport)
+            carrier = own_transport(world, len(net.arena.gradients), net.kernels.xp, transport, algorithm, wire)
             stack.enter_context(closed_together(carrier.close))
         comm = open_comm(world, net.arena, carrier)
         stack.enter_context(closed_together(comm.close))
