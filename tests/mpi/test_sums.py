@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 import time
 
 import numpy as np
 import pytest
 
-from mgwfbp.comm import HostTransport, measure_all_reduce, pieces
+from mgwfbp.comm import HostTransport, World, measure_all_reduce, pieces
 from mgwfbp.comm.shards import bounds
 from mgwfbp.comm.sums.bf16 import to_bits, to_values
 from mgwfbp.comm.sums.chosen import Chosen, fastest, label
 from mgwfbp.comm.transports.device import StagedTransport
 from mgwfbp.comm.transports.open import open_transport, own_transport
 from mgwfbp.errors import SharedError
+from mgwfbp.files import json_text
 from mgwfbp.runs.config import Config
 from mgwfbp.runs.start import train
-from mgwfbp.schedule import AffineCost
+from mgwfbp.schedule import AffineCost, Network
+from mgwfbp.schedule.cost import with_half_the_bytes
 from tests.cuda_on_host import to_device, to_host
 from tests.streams_on_host import LazyCupy
 
@@ -105,7 +108,7 @@ def test_what_is_not_finite_arrives(world, algorithm, wire):
 
 
 class Slow:
-    """A way that takes its time from some size on."""
+    """A way that takes its time above 10,000 bytes, and another below."""
 
     wire = "fp32"
 
@@ -138,52 +141,73 @@ def test_noise_does_not_choose():
 
 
 def test_auto_measures_what_may_be_taken(world):
-    transport, _, network = open_transport(world, 5000, None, wire="auto")
+    transport, _, network = open_transport(world, 5000, None, algorithm="auto", wire="auto")
     assert [label(way) for way in transport.ways] == ["mpi", "direct", "direct bf16"]
-    assert set(network.algorithms) <= {"mpi", "direct", "direct bf16"}
+    assert set(network.by_algorithm) == {"mpi", "direct", "direct bf16"}
+    assert isinstance(transport.sums, Chosen)
     transport, _, network = open_transport(world, 5000, None, wire="bf16")
     assert set(network.algorithms) == {"direct bf16"}
+    assert network.wire == "bf16"
+    again = Network.from_dict(json.loads(json_text(network.to_dict())))
+    assert with_half_the_bytes(again.cost) == again.cost  # played again it is not halved a second time
+    transport, _, network = open_transport(world, 5000, None)
+    assert (network.summed, network.wire) == ("mpi", "fp32")
 
 
-def test_a_network_that_is_played_takes_half_the_bytes_too(world):
+@pytest.mark.parametrize("wire", ["bf16", "auto"])
+def test_a_network_that_is_played_takes_half_the_bytes_too(world, wire):
     cost = AffineCost(1e-3, 1e-6)
-    transport, planned, _ = open_transport(world, 8000, cost, wire="bf16")
+    transport, planned, _ = open_transport(world, 8000, cost, wire=wire)
     assert planned(4000.0) == pytest.approx(1e-3 + 2e-3)
     scatter, gather = planned.halves
     assert (scatter(4000.0), gather(4000.0)) == pytest.approx((0.5e-3 + 1e-3, 0.5e-3 + 2e-3))
-    array = np.ones(100, np.float32)
+    array = np.full(100, 1 + 2.0**-20, np.float32)
     transport.all_reduce(array)
-    assert (array == world.size).all()
+    assert (array == world.size).all()  # what travels is rounded
 
 
 def test_what_does_not_go_together_is_said_by_all(world):
-    with pytest.raises(SharedError, match="no MPI has 16-bit sums"):
-        own_transport(world, 100, np, algorithm="mpi", wire="bf16")
     with pytest.raises(SharedError, match="unknown algorithm 'rign'"):
         own_transport(world, 100, np, algorithm="rign")
     with pytest.raises(SharedError, match="ranks differ in their transport.*wire"):
         own_transport(world, 100, np, wire="bf16" if world.rank else "fp32")
 
 
-class OneWayAtATime(HostTransport):
-    """Long messages take longer than their pieces, as over sockets."""
+def test_pieces_are_measured_by_all_or_none(world, monkeypatch):
+    """The variable may be set on one machine only, to what it is without."""
+    if world.rank:
+        monkeypatch.setenv("MGWFBP_MAX_MESSAGE", str(2**31 - 1))
+    with pytest.raises(SharedError, match="ranks differ in their transport.*MGWFBP_MAX_MESSAGE not set"):
+        own_transport(world, 100, np, algorithm="auto")
 
-    def _all_reduce(self, part):
-        time.sleep(0.02 if len(part) > 2048 else 0.5e-3)
-        super()._all_reduce(part)
+
+def test_one_rank_sums_nothing(world):
+    alone = World(world.comm.Split(world.rank))
+    transport, _, network = open_transport(alone, 5000, None, algorithm="auto", wire="auto")
+    array = np.ones(100, np.float32)
+    transport.all_reduce(array)
+    assert (array == 1).all()
+    assert network.ranks == 1
+
+
+def one_way_at_a_time(world):
+    """A transport whose long messages take longer than their pieces, as over sockets."""
+    transport = HostTransport(world.comm.Dup())
+    transport.sums = Slow(transport.sums, "sockets", 0.02, 0.5e-3)
+    return transport
 
 
 def test_a_long_message_goes_in_the_pieces_that_are_the_fastest(world, monkeypatch):
     monkeypatch.setattr(pieces, "PIECES", (256, 2048))
     monkeypatch.setattr(pieces, "TRIED_NBYTES", 1 << 15)
-    transport = OneWayAtATime(world.comm.Dup())
+    transport = one_way_at_a_time(world)
     pieces.measure_pieces(world, transport, 10**9)
     assert transport.most == 2048
     plain = HostTransport(world.comm.Dup())
     pieces.measure_pieces(world, plain, 1000)  # nothing to cut
     assert plain.most == 2**31 - 1
     monkeypatch.setenv("MGWFBP_MAX_MESSAGE", "5000")
-    told = OneWayAtATime(world.comm.Dup())
+    told = one_way_at_a_time(world)
     pieces.measure_pieces(world, told, 10**9)
     assert told.most == 5000
 

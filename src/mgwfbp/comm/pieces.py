@@ -1,7 +1,7 @@
 """In pieces of which size does a long message go? Measured when a run starts.
 
 Over sockets MPICH (UCX) sends the two directions of a message of 8 MB and more one after the other, at random: it then
-takes half as long again. In pieces it does not (benchmarks/pieces.py shows it). Smaller pieces have more start-ups.
+takes half as long again. In pieces it does not, but each has its start-up (benchmarks/messages.py --pieces).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mgwfbp.comm.world import World
 
 PIECES = tuple(1 << power for power in (18, 19, 20, 21))  # float32 elements: 1, 2, 4, 8 MiB
 TRIED_NBYTES = 16 << 20  # of the message that is sent in pieces: twice the size from which the fault is seen
-SECONDS = 0.5  # that the measurement may take, if a message takes less than a tenth of it
+SECONDS = 0.5  # that the rounds may take, of which there are at least two
 ENOUGH = 0.97  # of the whole message's time: what pieces must beat to be taken
 STEP_S = 0.3e-3  # how far ranks are apart when they begin
 
@@ -49,7 +49,7 @@ def measure_pieces(world: World, transport: HostTransport, largest: int) -> None
 
     with _computing(transport.xp is np):
         once = took(most, 0)
-        rounds = world.comm.bcast(int(np.clip(SECONDS / (len(sizes) * once), 3, 9)), root=0)
+        rounds = world.comm.bcast(int(np.clip(SECONDS / (len(sizes) * once), 2, 9)), root=0)
         times = [[took(piece, number) for piece in sizes] for number in range(rounds)]
     columns = [sorted(column) for column in zip(*times, strict=True)]
     scores = world.sum([median(column) + column[3 * len(column) // 4] for column in columns])

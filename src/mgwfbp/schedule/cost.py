@@ -27,6 +27,7 @@ class AffineCost:
     a: float
     b: float
     halves: tuple[AffineCost, AffineCost] | None = None
+    halved: bool = False  # whether it is that of messages with two bytes for each four
 
     def __post_init__(self) -> None:
         for name, value in (("a", self.a), ("b", self.b)):
@@ -51,6 +52,7 @@ class TableCost:
     nbytes: tuple[float, ...]
     seconds: tuple[float, ...]
     halves: tuple[TableCost, TableCost] | None = None
+    halved: bool = False  # as in AffineCost
 
     def __post_init__(self) -> None:
         if len(self.nbytes) != len(self.seconds) or len(self.nbytes) < 2:
@@ -104,9 +106,14 @@ def halves(cost: Cost) -> tuple[Cost, Cost]:
 
 
 def with_half_the_bytes(cost: AffineCost | TableCost) -> AffineCost | TableCost:
-    """What messages cost that send two bytes for each four: all-reduces and reduce-scatters; all-gathers send all."""
+    """What messages cost that send two bytes for each four: all-reduces and reduce-scatters; all-gathers send all.
+
+    A cost that is one of such messages already stays.
+    """
+    if cost.halved:
+        return cost
     scatter, gather = halves(cost)
-    return replace(_half(cost), halves=(_half(scatter), gather))  # type: ignore[arg-type]
+    return replace(_half(cost), halves=(_half(scatter), gather), halved=True)  # type: ignore[arg-type]
 
 
 def _half(cost: AffineCost | TableCost) -> AffineCost | TableCost:

@@ -17,7 +17,8 @@ class Network:
 
     `reduce_scatter_s` and `all_gather_s`, seconds at the same sizes, may be unknown. `a_s` + `b_s_per_byte` · bytes is
     the line through the table, `r2` how well it explains it. Where there are several ways to sum, `algorithms[i]` names
-    the one that is taken at `nbytes[i]`, and `by_algorithm` has the seconds of each.
+    the one that is taken at `nbytes[i]`, and `by_algorithm` has the seconds of each. With the `wire` "bf16" messages
+    have half the bytes that are named.
     """
 
     source: str
@@ -31,6 +32,7 @@ class Network:
     all_gather_s: tuple[float, ...] | None = None
     algorithms: tuple[str, ...] | None = None
     by_algorithm: dict[str, tuple[float, ...]] | None = None
+    wire: str = "fp32"
 
     def __post_init__(self) -> None:
         # MPICH calls itself "MPICH Version:      5.0.2".
@@ -43,11 +45,11 @@ class Network:
         halves = None
         if self.reduce_scatter_s is not None and self.all_gather_s is not None:
             halves = TableCost(sizes, self.reduce_scatter_s), TableCost(sizes, self.all_gather_s)
-        return TableCost(sizes, self.seconds, halves)
+        return TableCost(sizes, self.seconds, halves, self.wire == "bf16")
 
     @property
     def summed(self) -> str:
-        """Which algorithm serves which sizes: "mpi", or "mpi to 64 KiB, direct above it"."""
+        """Which algorithm serves which sizes: "mpi", or "mpi to 65.5 kB, direct above it"."""
         names = self.algorithms or ()
         runs = [place for place in range(len(names)) if place + 1 == len(names) or names[place] != names[place + 1]]
         limits = [names[place] + f" to {_size(self.nbytes[place])}" for place in runs[:-1]]
@@ -82,4 +84,5 @@ def network_of(cost: AffineCost | TableCost, sizes: list[int], source: str, rank
     line = cost.affine if isinstance(cost, TableCost) else cost
     seconds = tuple(float(cost(float(size))) for size in nbytes)
     r2 = cost.affine.r2 if isinstance(cost, TableCost) else 1.0
-    return Network(source, ranks, nbytes, seconds, line.a, line.b, r2, scatter, gather)
+    wire = "bf16" if cost.halved else "fp32"
+    return Network(source, ranks, nbytes, seconds, line.a, line.b, r2, scatter, gather, wire=wire)

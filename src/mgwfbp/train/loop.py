@@ -76,7 +76,7 @@ class Trainer:
         seed: int = 1,
         network: AffineCost | TableCost | None = None,
         transport: str | None = None,
-        algorithm: str = "auto",
+        algorithm: str = "mpi",
         wire: str = "fp32",
         replan: str = "auto",
         profile_iterations: int = 10,

@@ -25,7 +25,7 @@ def exchange(
     clip_norm: float | None = None,
     skip: bool = False,
     transport: str | None = None,
-    algorithm: str = "auto",
+    algorithm: str = "mpi",
     wire: str = "fp32",
     threads: int | None = None,
 ) -> Iterator[AllReduced]:

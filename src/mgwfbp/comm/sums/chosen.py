@@ -3,40 +3,46 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 from mgwfbp.comm.mpi import MPI
 from mgwfbp.comm.sums.buffers import Buffers, Sums, Wait
 from mgwfbp.comm.sums.direct import Direct
 from mgwfbp.comm.sums.library import Library
-from mgwfbp.errors import UserError, unknown_name
+from mgwfbp.errors import unknown_name
 from mgwfbp.schedule.network import ALGORITHMS, WIRES
 
 ENOUGH = 0.95  # of the time of the one before it: what a way must beat to be taken, so that noise does not choose
 
 
 def check_way(algorithm: str, wire: str) -> None:
-    """Raise UserError for an unknown name, and for what does not go together."""
+    """Raise UserError for an unknown name."""
     for kind, name, known in (("algorithm", algorithm, ALGORITHMS), ("wire", wire, WIRES)):
         if name not in known:
             raise unknown_name(kind, name, known)
-    if algorithm == "mpi" and wire != "fp32":
-        raise UserError(f"--wire {wire} is summed directly, as no MPI has 16-bit sums of use; not with --algorithm mpi")
 
 
-def ways(comm: MPI.Intracomm, wait: Wait, algorithm: str = "auto", wire: str = "fp32") -> list[Sums]:
-    """The ways that may be taken, the most usual first. Raises UserError as `check_way` does."""
+def ways(comm: MPI.Intracomm, wait: Wait, algorithm: str = "mpi", wire: str = "fp32") -> list[Sums]:
+    """The ways that may be taken, the most usual first. Raises UserError for an unknown name.
+
+    What travels as bfloat16 is summed directly, whatever the algorithm: no MPI has 16-bit sums of use.
+    """
     check_way(algorithm, wire)
     buffers = Buffers()
-    found: list[Sums] = []
-    if algorithm in ("auto", "mpi") and wire != "bf16":
-        found.append(Library(comm, wait, buffers))
-    if algorithm in ("auto", "direct") and wire != "bf16":
-        found.append(Direct(comm, wait, buffers))
-    if wire != "fp32":
-        found.append(Direct(comm, wait, buffers, "bf16"))
-    return found
+    library, direct, halved = (make(comm, wait, buffers) for make in (Library, Direct, partial(Direct, wire="bf16")))
+    if comm.Get_size() == 1:
+        return [library]
+    found: dict[tuple[str, str], list[Sums]] = {
+        ("mpi", "fp32"): [library],
+        ("direct", "fp32"): [direct],
+        ("auto", "fp32"): [library, direct],
+        ("mpi", "auto"): [library, halved],
+        ("direct", "auto"): [direct, halved],
+        ("auto", "auto"): [library, direct, halved],
+    }
+    return found.get((algorithm, wire), [halved])
 
 
 def label(way: Sums) -> str:
@@ -56,32 +62,35 @@ def fastest(seconds: Sequence[Sequence[float]]) -> list[int]:
     return chosen
 
 
+class Served(NamedTuple):
+    """The three operations for messages of one size."""
+
+    all_reduce: Callable[[Any], None]
+    reduce_scatter: Callable[[Any], None]
+    all_gather: Callable[[Any], None]
+
+
 class Chosen:
     """Each operation by the way that is the fastest at the nearest of `sizes` (bytes, ascending).
 
-    `all_reduces[i]`, `scatters[i]` and `gathers[i]` serve messages of about `sizes[i]` bytes.
+    `all_reduces[i]`, `scatters[i]` and `gathers[i]` serve messages of about `sizes[i]` bytes, with all their pieces.
     """
-
-    name = "auto"
 
     def __init__(
         self, sizes: Sequence[int], all_reduces: Sequence[Sums], scatters: Sequence[Sums], gathers: Sequence[Sums]
     ) -> None:
-        self.sizes, self.all_reduces, self.scatters, self.gathers = sizes, all_reduces, scatters, gathers
-        self.wire = all_reduces[-1].wire
+        self.sizes = sizes
+        self.served = [
+            Served(one.all_reduce, two.reduce_scatter, three.all_gather)
+            for one, two, three in zip(all_reduces, scatters, gathers, strict=True)
+        ]
 
-    def all_reduce(self, part: Any) -> None:
-        """`part` becomes its sum over all ranks."""
-        self.all_reduces[self._nearest(part.nbytes)].all_reduce(part)
+    def at(self, nbytes: int) -> Served:
+        """What serves a message of `nbytes`: that of the nearest size, by their ratio."""
+        distances = [abs(math.log(size / max(1, nbytes))) for size in self.sizes]
+        return self.served[distances.index(min(distances))]
 
-    def reduce_scatter(self, part: Any) -> None:
-        """This rank's own part of `part` becomes its sum over all ranks; the rest is left as it is."""
-        self.scatters[self._nearest(part.nbytes)].reduce_scatter(part)
 
-    def all_gather(self, part: Any) -> None:
-        """Every rank's own part of `part` comes to all ranks, as it is."""
-        self.gathers[self._nearest(part.nbytes)].all_gather(part)
-
-    def _nearest(self, nbytes: int) -> int:
-        """The place of the size nearest to `nbytes`, by their ratio."""
-        return min(range(len(self.sizes)), key=lambda place: abs(math.log(self.sizes[place] / max(1, nbytes))))
+def serving(sums: Sums | Chosen, nbytes: int) -> Sums | Served:
+    """What sums a message of `nbytes`."""
+    return sums.at(nbytes) if isinstance(sums, Chosen) else sums

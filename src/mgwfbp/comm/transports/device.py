@@ -15,6 +15,7 @@ import numpy as np
 from mgwfbp.comm.mpi import MPI
 from mgwfbp.comm.shards import chunks, owned
 from mgwfbp.comm.sums.buffers import Buffers, Sums, Wait
+from mgwfbp.comm.sums.chosen import serving
 from mgwfbp.comm.sums.library import Library
 from mgwfbp.comm.transports.host import FIRST_GUESS, HostTransport
 from mgwfbp.comm.transports.registry import transport
@@ -74,15 +75,15 @@ class StagedTransport(_OnDevice):
 
     def all_reduce(self, array: Any) -> None:
         """Sum `array` over all ranks, in place."""
-        self._through_host(array, self._all_reduce)
+        self._through_host(array, serving(self.sums, array.nbytes).all_reduce)
 
     def reduce_scatter(self, array: Any) -> None:
         """Sum this rank's own parts over all ranks."""
-        self._through_host(array, self._reduce_scatter, up=self._own)
+        self._through_host(array, serving(self.sums, array.nbytes).reduce_scatter, up=self._own)
 
     def all_gather(self, array: Any) -> None:
         """Spread every rank's own parts."""
-        self._through_host(array, self._all_gather, down=self._own)
+        self._through_host(array, serving(self.sums, array.nbytes).all_gather, down=self._own)
 
     def _own(self, chunk: slice) -> slice:
         """This rank's part of a chunk."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from mgwfbp.comm.mpi import MPI
 from mgwfbp.comm.shards import chunks
 from mgwfbp.comm.sums.buffers import Sums
-from mgwfbp.comm.sums.chosen import ways
+from mgwfbp.comm.sums.chosen import Chosen, serving, ways
 from mgwfbp.comm.transports.registry import transport
 from mgwfbp.errors import UserError
 from mgwfbp.schedule import AffineCost, Cost
@@ -71,7 +72,7 @@ class HostTransport:
         self.comm, self.cost = comm, cost
         self.fixed_s, self.most = poll_interval_s(), most_elements()
         self.ways: list[Sums] = self._ways()
-        self.sums: Sums = self.ways[0]
+        self.sums: Sums | Chosen = self.ways[0]
 
     def _ways(self, algorithm: str = "mpi", wire: str = "fp32") -> list[Sums]:
         return ways(self.comm, self._wait, algorithm, wire)
@@ -91,34 +92,24 @@ class HostTransport:
         """There is nothing to wait for."""
 
     def all_reduce(self, array: Any) -> None:
-        """Sum `array` over all ranks, in place; in parts if it has more elements than one message may have."""
-        for chunk in chunks(slice(0, len(array)), self.most):
-            self._all_reduce(array[chunk])
+        """Sum `array` over all ranks, in place; in pieces if it has more elements than one message may have."""
+        self._in_pieces(array, serving(self.sums, array.nbytes).all_reduce)
 
     def reduce_scatter(self, array: Any) -> None:
         """Sum this rank's own parts over all ranks."""
-        for chunk in chunks(slice(0, len(array)), self.most):
-            self._reduce_scatter(array[chunk])
+        self._in_pieces(array, serving(self.sums, array.nbytes).reduce_scatter)
 
     def all_gather(self, array: Any) -> None:
         """Spread every rank's own parts."""
+        self._in_pieces(array, serving(self.sums, array.nbytes).all_gather)
+
+    def _in_pieces(self, array: Any, send: Callable[[Any], None]) -> None:
         for chunk in chunks(slice(0, len(array)), self.most):
-            self._all_gather(array[chunk])
+            send(array[chunk])
 
     def close(self) -> None:
         """Free the communicator. Collective; no message is on its way."""
         self.comm.Free()
-
-    # One message each; `part` is a chunk.
-
-    def _all_reduce(self, part: Any) -> None:
-        self.sums.all_reduce(part)
-
-    def _reduce_scatter(self, part: Any) -> None:
-        self.sums.reduce_scatter(part)
-
-    def _all_gather(self, part: Any) -> None:
-        self.sums.all_gather(part)
 
     def _wait(self, request: MPI.Request, nbytes: float, steps: int) -> None:
         """Return when `request` has ended, one of the `steps` of a message of `nbytes`."""

@@ -31,7 +31,7 @@ def open_transport(
     *,
     xp: Any = np,
     wanted: str | None = None,
-    algorithm: str = "auto",
+    algorithm: str = "mpi",
     wire: str = "fp32",
 ) -> tuple[Transport, AffineCost | TableCost, Network]:
     """(the transport, what its messages cost, and the network that has this cost). Collective.
@@ -41,17 +41,18 @@ def open_transport(
     (comm/sums/chosen.py). Raises UserError on all ranks, if that cannot be.
 
     With `cost` (of float32) it is emulated; without, this network's own cost is measured up to `largest` bytes, with
-    `halves` that of the two halves of an all-reduce, too; auto takes the fastest algorithm at each size, and long
-    messages go in pieces where that is faster.
+    `halves` that of the two halves of an all-reduce, too. The algorithm auto takes the fastest at each size, and sends
+    long messages in pieces where that is faster; the wire auto takes bf16 where it is, and for all that is emulated.
     """
     # A little more than the arena: the measured sizes are rounded up.
     inner = own_transport(world, largest // 4 + 1024, xp, wanted, algorithm, wire)
     if cost is None:
-        if type(inner) in (HostTransport, StagedTransport):
+        if type(inner) in (HostTransport, StagedTransport) and algorithm == "auto":
             measure_pieces(world, inner, largest)
         network = measure_again(world, inner, largest, halves)
         return inner, network.cost, network
     if wire != "fp32":
+        inner.take("direct", "bf16")
         cost = with_half_the_bytes(cost)
     emulated = EmulatedTransport(inner, cost, world, inner.comm)
     sizes = [0, *benchmark_sizes(largest)]
@@ -59,7 +60,7 @@ def open_transport(
 
 
 def own_transport(
-    world: World, elements: int, xp: Any, wanted: str | None = None, algorithm: str = "auto", wire: str = "fp32"
+    world: World, elements: int, xp: Any, wanted: str | None = None, algorithm: str = "mpi", wire: str = "fp32"
 ) -> Any:
     """The transport for float32 arrays of the module `xp` with at most `elements` elements, unmeasured. Collective.
 
@@ -68,11 +69,16 @@ def own_transport(
     """
     wanted = wanted or os.environ.get("MGWFBP_TRANSPORT") or "auto"
     with world.together():
-        most = most_elements()
+        most, told = most_elements(), os.environ.get("MGWFBP_MAX_MESSAGE")  # told: then pieces are not measured
         poll_interval_s()
         choice = choose_transport(wanted, xp)
         check_way(algorithm, wire)
-    lines = [f"transport {choice.name}", f"MGWFBP_MAX_MESSAGE {most}", f"algorithm {algorithm}", f"wire {wire}"]
+    lines = [
+        f"transport {choice.name}",
+        f"MGWFBP_MAX_MESSAGE {most if told else 'not set'}",
+        f"algorithm {algorithm}",
+        f"wire {wire}",
+    ]
     agree(world.comm, "transport", lines)
     transport = TRANSPORTS[choice.name].make(world.comm.Dup(), xp, elements)
     transport.reason = choice.reason
