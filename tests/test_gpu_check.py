@@ -60,16 +60,26 @@ def test_a_part_that_takes_too_long_is_ended_and_the_next_ones_are_told_so(tmp_p
 def test_who_ends_it_ends_its_parts_and_their_ranks(tmp_path, how):
     own = {**os.environ, "PYTHONPATH": STAND_IN}
     command = [sys.executable, ROOT / "benchmarks/gpu_check.py", "--parts", "steps", "--out", tmp_path / "out.json"]
-    process = subprocess.Popen(list(map(str, command)), env=own, stdout=subprocess.PIPE, start_new_session=True)
-    process.stdout.readline()  # the cards
-    ours = ["ps", "-o", "pid=", "--ppid", str(process.pid)]
-    deadline = time.monotonic() + 20
-    while not (children := subprocess.run(ours, capture_output=True, text=True).stdout.split()):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    process.send_signal(how)
-    assert process.wait(20) != 0
-    assert not any(Path("/proc", child).exists() for child in children)
+    heard = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731  in the background a shell turns it off
+    process = subprocess.Popen(
+        list(map(str, command)), env=own, stdout=subprocess.PIPE, start_new_session=True, preexec_fn=heard
+    )
+    children: list[str] = []
+    try:
+        process.stdout.readline()  # the cards
+        deadline = time.monotonic() + 20
+        while not children:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+            listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(process.pid)], capture_output=True, text=True)
+            children = listed.stdout.split()
+        process.send_signal(how)
+        assert process.wait(20) != 0
+        assert not any(Path("/proc", child).exists() for child in children)
+    finally:
+        process.kill()
+        for child in filter(lambda pid: Path("/proc", pid).exists(), children):
+            os.killpg(int(child), signal.SIGKILL)
 
 
 @pytest.mark.all
