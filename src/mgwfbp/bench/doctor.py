@@ -267,4 +267,4 @@ def sums(network: Network) -> Finding:
         return Finding("sums", OK, text)
     ratio = max(ways["mpi"][at[size]] / network.seconds[at[size]] for size in slow)
     text += f"; the library's own sum takes {ratio:.1f} times as long at {' and '.join(slow)}"
-    return Finding("sums", NOTE, text, "nothing: training takes the faster one (--algorithm auto)")
+    return Finding("sums", NOTE, text, "--algorithm auto takes the faster one at each size")

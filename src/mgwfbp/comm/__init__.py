@@ -6,7 +6,6 @@ from mgwfbp.comm.gpus import choose_device, devices_here, placements, use_own_de
 from mgwfbp.comm.measure import measure_all_reduce
 from mgwfbp.comm.mpi import MPI, abort_job, end_job
 from mgwfbp.comm.sleep import sharpen_sleeps, sleep_until
-from mgwfbp.comm.sums.chosen import check_way
 from mgwfbp.comm.thread import Alone, Comm, CommThread, Message, open_comm
 from mgwfbp.comm.transports.choose import choose, choose_transport, cuda_support
 from mgwfbp.comm.transports.emulated import EmulatedTransport
@@ -30,7 +29,6 @@ __all__ = [
     "World",
     "abort_job",
     "agree",
-    "check_way",
     "choose",
     "choose_device",
     "choose_transport",

@@ -15,6 +15,7 @@ from statistics import median
 
 import numpy as np
 
+from mgwfbp.comm.sums.chosen import clearly_best
 from mgwfbp.comm.transports.host import HostTransport
 from mgwfbp.comm.world import World
 
@@ -53,11 +54,7 @@ def measure_pieces(world: World, transport: HostTransport, largest: int) -> None
         times = [[took(piece, number) for piece in sizes] for number in range(rounds)]
     columns = [sorted(column) for column in zip(*times, strict=True)]
     scores = world.sum([median(column) + column[3 * len(column) // 4] for column in columns])
-    best = 0
-    for place, score in enumerate(scores):
-        if score < scores[best] * ENOUGH:
-            best = place
-    transport.most = world.comm.bcast(sizes[best], root=0)
+    transport.most = world.comm.bcast(sizes[clearly_best(scores, ENOUGH)], root=0)
 
 
 @contextmanager

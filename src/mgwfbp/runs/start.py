@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from mgwfbp.comm import World, agree, check_way, choose_transport, poll_interval_s, use_own_device
+from mgwfbp.comm import World, agree, choose_transport, poll_interval_s, use_own_device
 from mgwfbp.data import Data, load, total_iterations
 from mgwfbp.errors import UserError
 from mgwfbp.kernels import Kernels, keep_freed_memory, kernel_set
@@ -223,7 +223,6 @@ def same_start(
         find_policy(config.schedule)
         poll_interval_s()
         choose_transport(config.transport, kernels.xp)
-        check_way(config.algorithm, config.wire)
         if network is None and config.network:
             network = cost_from_spec(config.network)
         given = {name: getattr(config, name) for name in HYPERPARAMETERS}

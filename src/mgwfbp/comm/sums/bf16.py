@@ -35,10 +35,3 @@ def to_bits(values: np.ndarray, bits: np.ndarray) -> None:
 def to_values(bits: np.ndarray, values: np.ndarray) -> None:
     """`values` (float32) become the bfloat16 numbers whose `bits` (uint16) are given."""
     np.left_shift(bits, 16, out=values.view(np.uint32), dtype=np.uint32)
-
-
-def rounded(values: np.ndarray) -> None:
-    """`values` (float32, 1-D) become bfloat16 numbers, in place."""
-    bits = np.empty(len(values), np.uint16)
-    to_bits(values, bits)
-    to_values(bits, values)

@@ -52,14 +52,16 @@ def label(way: Sums) -> str:
 
 def fastest(seconds: Sequence[Sequence[float]]) -> list[int]:
     """For each size the place of the way to take; `seconds[way][size]`, ∞ where it was not measured."""
-    chosen = []
-    for column in zip(*seconds, strict=True):
-        best = 0
-        for place, took in enumerate(column):
-            if took < column[best] * ENOUGH:
-                best = place
-        chosen.append(best)
-    return chosen
+    return [clearly_best(column, ENOUGH) for column in zip(*seconds, strict=True)]
+
+
+def clearly_best(seconds: Sequence[float], enough: float) -> int:
+    """The place of the one to take: the first, unless a later one takes less than `enough` of the time of the best."""
+    best = 0
+    for place, took in enumerate(seconds):
+        if took < seconds[best] * enough:
+            best = place
+    return best
 
 
 class Served(NamedTuple):

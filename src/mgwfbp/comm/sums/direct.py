@@ -9,13 +9,12 @@ once. Its owner takes the rounded values as well, its own part and the sum, or r
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from mgwfbp.comm.mpi import MPI
-from mgwfbp.comm.shards import bounds
+from mgwfbp.comm.shards import part_of, places
 from mgwfbp.comm.sums.bf16 import to_bits, to_values
 from mgwfbp.comm.sums.buffers import Buffers, Wait
 
@@ -36,7 +35,7 @@ class Direct:
             self.all_gather(part)
             return
         bits = self._scatter_bits(part)
-        self.wait(self.comm.Iallgatherv(MPI.IN_PLACE, [bits, self._places(len(part))]), part.nbytes, 2)
+        self.wait(self.comm.Iallgatherv(MPI.IN_PLACE, [bits, places(len(part), self.size)]), part.nbytes, 2)
         to_values(bits, part)
 
     def reduce_scatter(self, part: Any) -> None:
@@ -44,16 +43,16 @@ class Direct:
         if self.wire == "fp32":
             self._scatter(part)
             return
-        own, bits = self._own(len(part)), self._scatter_bits(part)
+        own, bits = part_of(len(part), self.rank, self.size), self._scatter_bits(part)
         to_values(bits[own], part[own])
 
     def all_gather(self, part: Any) -> None:
         """Every rank's own part of `part` comes to all ranks, as it is."""
-        self.wait(self.comm.Iallgatherv(MPI.IN_PLACE, [part, self._places(len(part))]), part.nbytes, 2)
+        self.wait(self.comm.Iallgatherv(MPI.IN_PLACE, [part, places(len(part), self.size)]), part.nbytes, 2)
 
     def _scatter(self, part: Any) -> None:
         """Sum this rank's own part of `part` in float32."""
-        mine = part[self._own(len(part))]
+        mine = part[part_of(len(part), self.rank, self.size)]
         first, second, *others = self._received(part, part.nbytes)
         np.add(first, second, out=mine)
         for other in others:
@@ -63,7 +62,7 @@ class Direct:
         """An array of bfloat16's bits as long as `part`, in which this rank's own part holds its sum."""
         sent = self.buffers.get("sent", len(part), np.uint16)
         to_bits(part, sent)
-        own = self._own(len(part))
+        own = part_of(len(part), self.rank, self.size)
         total, other = (self.buffers.get(name, own.stop - own.start, np.float32) for name in ("total", "other"))
         first, *others = self._received(sent, part.nbytes)
         to_values(first, total)
@@ -75,18 +74,9 @@ class Direct:
 
     def _received(self, sent: Any, nbytes: float) -> Any:
         """All ranks' versions of this rank's own part, in their order."""
-        own = self._own(len(sent))
+        own = part_of(len(sent), self.rank, self.size)
         count = own.stop - own.start
         received = self.buffers.get("received", count * self.size, sent.dtype)
-        places = [count] * self.size, [count * rank for rank in range(self.size)]
-        self.wait(self.comm.Ialltoallv([sent, self._places(len(sent))], [received, places]), nbytes, 2)
+        into = [count] * self.size, [count * rank for rank in range(self.size)]
+        self.wait(self.comm.Ialltoallv([sent, places(len(sent), self.size)], [received, into]), nbytes, 2)
         return received.reshape(self.size, count)
-
-    def _places(self, elements: int) -> tuple[list[int], list[int]]:
-        """How long each rank's own part is, and where it begins."""
-        edges = bounds(elements, self.size)
-        return [after - before for before, after in pairwise(edges)], edges[:-1]
-
-    def _own(self, elements: int) -> slice:
-        edges = bounds(elements, self.size)
-        return slice(edges[self.rank], edges[self.rank + 1])

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any
 
 from mgwfbp.comm.mpi import MPI
-from mgwfbp.comm.shards import bounds
+from mgwfbp.comm.shards import part_of, places
 from mgwfbp.comm.sums.buffers import Buffers, Wait
 
 OPEN_MPI_FROM = 4  # ranks: with fewer its two ways are the same
@@ -40,16 +39,15 @@ class Library:
 
     def reduce_scatter(self, part: Any) -> None:
         """This rank's own part of `part` becomes its sum over all ranks; the rest is left as it is."""
-        edges, rank = bounds(len(part), self.comm.Get_size()), self.comm.Get_rank()
-        mine, counts = part[edges[rank] : edges[rank + 1]], [after - before for before, after in pairwise(edges)]
+        size = self.comm.Get_size()
+        mine, (counts, _) = part[part_of(len(part), self.comm.Get_rank(), size)], places(len(part), size)
         received = self.buffers.get("received", len(mine), part.dtype)  # MPI sends from and receives into others
         self._scatter(part, received, counts)
         self.buffers.copy(received, mine)
 
     def all_gather(self, part: Any) -> None:
         """Every rank's own part of `part` comes to all ranks."""
-        edges = bounds(len(part), self.comm.Get_size())
-        self._gather(part, ([after - before for before, after in pairwise(edges)], edges[:-1]))
+        self._gather(part, places(len(part), self.comm.Get_size()))
 
     def _all_reduce(self, sent: Any, part: Any) -> None:
         self.wait(self.comm.Iallreduce(sent, part, MPI.SUM), part.nbytes, 1)
@@ -57,5 +55,5 @@ class Library:
     def _scatter(self, part: Any, received: Any, counts: list[int]) -> None:
         self.wait(self.comm.Ireduce_scatter(part, received, counts, MPI.SUM), part.nbytes, 2)
 
-    def _gather(self, part: Any, places: tuple[list[int], list[int]]) -> None:
-        self.wait(self.comm.Iallgatherv(MPI.IN_PLACE, [part, places]), part.nbytes, 2)
+    def _gather(self, part: Any, parts: tuple[list[int], list[int]]) -> None:
+        self.wait(self.comm.Iallgatherv(MPI.IN_PLACE, [part, parts]), part.nbytes, 2)

@@ -26,6 +26,16 @@ COMPUTE_MODE, EXCLUSIVE_PROCESS = 20, 3  # cudaDevAttrComputeMode, and one of it
 MOST_TRIED = 1 << 24  # elements of the largest message that is compared with the host's sum
 
 
+def event_in(cupy: Any, stream: Any) -> Any:
+    """An event behind all that was put into `stream`. Who waits for it sleeps.
+
+    Otherwise the comm thread would spin through nearly all of backward, on a core of its own.
+    """
+    event = cupy.cuda.Event(block=True, disable_timing=True)
+    event.record(stream)
+    return event
+
+
 class _OnDevice(HostTransport):
     """What both kinds share: events as marks, and the device of the comm thread."""
 
@@ -43,10 +53,7 @@ class _OnDevice(HostTransport):
         return self._event(self.cupy.cuda.get_current_stream())
 
     def _event(self, stream: Any) -> Any:
-        # block: who waits for it sleeps. Otherwise it would spin through nearly all of backward, on a core of its own.
-        event = self.cupy.cuda.Event(block=True, disable_timing=True)
-        event.record(stream)
-        return event
+        return event_in(self.cupy, stream)
 
     def wait_for(self, mark: Any) -> None:
         """Return when the device has passed `mark`. It gives the interpreter lock away while it waits."""
@@ -183,9 +190,7 @@ class DeviceBuffers(Buffers):
             return
         with self.stream:
             target[...] = source
-        event = self.cupy.cuda.Event(block=True, disable_timing=True)
-        event.record(self.stream)
-        event.synchronize()
+        event_in(self.cupy, self.stream).synchronize()
 
 
 class OnDevice(Library):
@@ -205,8 +210,8 @@ class Blocking(OnDevice):
     def _scatter(self, part: Any, received: Any, counts: list[int]) -> None:
         self.comm.Reduce_scatter(part, received, counts, MPI.SUM)
 
-    def _gather(self, part: Any, places: tuple[list[int], list[int]]) -> None:
-        self.comm.Allgatherv(MPI.IN_PLACE, [part, places])
+    def _gather(self, part: Any, parts: tuple[list[int], list[int]]) -> None:
+        self.comm.Allgatherv(MPI.IN_PLACE, [part, parts])
 
 
 @transport("staged", on_device=True)
